@@ -1,0 +1,54 @@
+# `make run` and `make test` set up everything they need; the rest is for development.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+
+.PHONY: run test lint types imports unit soak bench lock clean
+
+run: $(VENV)/.runtime
+	$(BIN)/statehold serve
+
+test: lint types imports unit
+
+lint: $(VENV)/.dev
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: $(VENV)/.dev
+	$(BIN)/mypy
+
+imports: $(VENV)/.dev
+	$(BIN)/lint-imports
+
+unit: $(VENV)/.dev
+	$(BIN)/pytest -m "not soak"
+
+soak: $(VENV)/.dev
+	$(BIN)/pytest -m soak -n 0 --timeout 0
+
+bench: $(VENV)/.dev
+	$(BIN)/python -m bench
+
+lock: $(VENV)/.dev
+	$(BIN)/uv pip compile pyproject.toml --extra build --universal --quiet --no-header --no-annotate --no-emit-index-url --output-file requirements.lock
+	$(BIN)/uv pip compile pyproject.toml --extra build --extra dev --universal --quiet --no-header --no-annotate --no-emit-index-url --output-file requirements-dev.lock
+
+$(VENV)/.python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+		{ echo "Statehold needs Python 3.11 or newer; name one with PYTHON=..."; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+	@touch $@
+
+# Dependencies come from the lock alone, the build backend too; our own packages stay in this folder.
+$(VENV)/.runtime: $(VENV)/.python requirements.lock pyproject.toml
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements.lock
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
+	@touch $@
+
+$(VENV)/.dev: $(VENV)/.python requirements-dev.lock pyproject.toml
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements-dev.lock
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
+	@touch $@ $(VENV)/.runtime
+
+clean:
+	rm -rf $(VENV) build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis

@@ -1,0 +1,5 @@
+"""`python -m app`: the statehold command."""
+
+from app.cli import main
+
+raise SystemExit(main())

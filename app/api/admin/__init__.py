@@ -1,0 +1,1 @@
+"""The operators' routes, one file a desk."""

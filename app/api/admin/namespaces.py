@@ -1,0 +1,65 @@
+"""/admin/v1/namespaces: modes and limits; and the tree of one, for debugging."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import APIRouter, Query
+from starlette.responses import PlainTextResponse
+
+from app.api import views
+from app.api.access import CacheDep
+from app.api.intake import StrictRoute
+from app.api.problems import responses
+from app.api.schemas.namespaces import NamespaceChange, NamespaceInfo
+
+router = APIRouter(tags=["admin"], route_class=StrictRoute)
+
+
+@router.patch(
+    "/admin/v1/namespaces",
+    summary="Change a namespace's mode or limits",
+    response_model=NamespaceInfo,
+    responses=responses(
+        "invalid_request",
+        "invalid_json",
+        "body_too_large",
+        "too_slow",
+        "namespace_not_found",
+        "busy",
+    ),
+)
+async def change(request: NamespaceChange, cache: CacheDep) -> NamespaceInfo:
+    """In force for all workers from the next request on. A lower limit evicts at the next recording."""
+    values = request.model_dump(include=request.model_fields_set - {"namespace"})
+    return views.namespace(await cache.registry.change(request.namespace, values))
+
+
+@router.get(
+    "/admin/v1/tree",
+    summary="The radix tree of a namespace, as text",
+    response_class=PlainTextResponse,
+    responses={
+        200: {
+            "description": "One line a node, indented by level: tokens from the root, tokens of the "
+            "edge, and the states that end there.",
+            "content": {"text/plain": {"example": "0\n  128 (+128) live kv 01938c0d-…"}},
+        },
+        **responses("invalid_request", "namespace_not_found"),
+    },
+)
+async def tree(
+    cache: CacheDep,
+    namespace: Annotated[str, Query(description="Whose tree.")],
+    limit: Annotated[int, Query(ge=1, le=10_000, description="Nodes at most.")] = 1000,
+) -> PlainTextResponse:
+    """For debugging. Token ids are not shown, only how many there are."""
+    levels: dict[int | None, int] = {}
+    lines = []
+    for node in await cache.desk.tree(namespace, limit):
+        level = levels.get(node.parent_id, -1) + 1
+        levels[node.node_id] = level
+        states = "".join(f"  {status} {kind} {state_id}" for state_id, kind, status in node.states)
+        edge = f" (+{node.edge_tokens})" if node.edge_tokens else ""
+        lines.append(f"{'  ' * level}{node.depth}{edge}{states}")
+    return PlainTextResponse("\n".join(lines) + "\n")

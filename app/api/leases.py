@@ -1,0 +1,66 @@
+"""/v1/leases: heartbeat, and release with the outcome."""
+
+from __future__ import annotations
+
+from fastapi import APIRouter
+
+from app.api.access import CacheDep, LeaseId
+from app.api.intake import StrictRoute
+from app.api.problems import responses
+from app.api.schemas.cache import HeartbeatRequest, LeaseGrant, ReleaseRequest, ReleaseResponse
+from app.engine.holds import Failure, Outcome
+
+router = APIRouter(tags=["leases"], route_class=StrictRoute)
+
+_COMMON = (
+    "invalid_request",
+    "invalid_json",
+    "body_too_large",
+    "too_slow",
+    "lease_not_found",
+    "busy",
+)
+
+
+@router.post(
+    "/v1/leases/{lease_id}/heartbeat",
+    summary="Renew a lease",
+    response_model=LeaseGrant,
+    responses=responses(*_COMMON, "lease_expired", "lease_released"),
+)
+async def heartbeat(lease_id: LeaseId, cache: CacheDep, request: HeartbeatRequest) -> LeaseGrant:
+    """The lease's time begins anew. One that has run out or was released stays so."""
+    ttl_ms = None
+    if request.ttl_s is not None:
+        ttl_ms = min(request.ttl_s, cache.settings.max_lease_ttl_s) * 1000
+    return LeaseGrant(lease_id=lease_id, ttl_ms=await cache.leases.heartbeat(lease_id, ttl_ms))
+
+
+@router.post(
+    "/v1/leases/{lease_id}/release",
+    summary="End a lease and say how it went",
+    response_model=ReleaseResponse,
+    responses=responses(*_COMMON, "lease_released", "quarantine_failed"),
+)
+async def release(lease_id: LeaseId, cache: CacheDep, request: ReleaseRequest) -> ReleaseResponse:
+    """`restored` takes import times; `failed` takes a class and a reason.
+
+    The classes `integrity`, `invalid_data` and `unsupported` will fail again with the same bytes:
+    they put exactly this recording into quarantine, never a newer one of the same prefix. The others
+    cost the state nothing. The same release sent again gets the same answer.
+    """
+    failure = None
+    if request.failure is not None:
+        failure = Failure(request.failure.class_, request.failure.reason)
+    released = await cache.leases.release(
+        lease_id, Outcome(request.outcome, failure, request.import_ms)
+    )
+    quarantined = False
+    if failure is not None:
+        quarantined = await cache.quarantine.report(released.state_id, lease_id, failure)
+    return ReleaseResponse(
+        state_id=released.state_id,
+        quarantined=quarantined,
+        lease_expired=released.expired,
+        repeated=released.repeated,
+    )

@@ -1,0 +1,100 @@
+"""POST /v1/restore: find and give back in one round trip."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fastapi import APIRouter, Response
+
+from app.api import fields, views
+from app.api.access import CacheDep
+from app.api.intake import StrictRoute
+from app.api.outflow import ByteStream
+from app.api.problems import responses
+from app.api.schemas.cache import RestoreRequest
+from app.engine.restoring import Missed
+
+router = APIRouter(tags=["cache"], route_class=StrictRoute)
+
+_HEADERS: dict[str, Any] = {
+    "Statehold-State": {
+        "description": "Structured field item: the state id, with `page-id`, `kind`, "
+        "`token-count`, `logical-bytes`, `entries` (components), `blocks` and `candidate` (index).",
+        "schema": {"type": "string"},
+    },
+    "Statehold-Components": {
+        "description": "Structured field list: component names in the order of the body, each with "
+        "`bytes` and `digest` (BLAKE3-256).",
+        "schema": {"type": "string"},
+    },
+    "Statehold-Kv-Descriptor": {
+        "description": "Structured field byte sequence: the KV descriptor's JSON, where there is one.",
+        "schema": {"type": "string"},
+    },
+    "Statehold-Lease": {
+        "description": "Structured field string: the lease that held the state for this response. "
+        "It ends with the response; its outcome can still be reported.",
+        "schema": {"type": "string"},
+    },
+    "Server-Timing": {
+        "description": "`lookup` and `reconstruct` in milliseconds.",
+        "schema": {"type": "string"},
+    },
+    "Cache-Status": {"description": "RFC 9211.", "schema": {"type": "string"}},
+}
+
+
+@router.post(
+    "/v1/restore",
+    summary="Find the longest usable prefix and get its state",
+    response_class=Response,
+    responses={
+        200: {
+            "description": "The components in order, one directly after the other.",
+            "content": {
+                "application/octet-stream": {"schema": {"type": "string", "format": "binary"}}
+            },
+            "headers": _HEADERS,
+        },
+        204: {
+            "description": "Nothing usable is held; the reasons are in a header.",
+            "headers": {
+                "Statehold-Miss": {
+                    "description": "Structured field list: a reason for each candidate "
+                    "(`never_seen`, `evicted_recently` with `evicted-ago`, `identity_mismatch` with "
+                    "`differing-fields`, `quarantined`, `kind_not_accepted`, `lookup_disabled`).",
+                    "schema": {"type": "string"},
+                }
+            },
+        },
+        **responses(
+            "invalid_request",
+            "invalid_json",
+            "body_too_large",
+            "too_slow",
+            "invalid_namespace",
+            "invalid_tokens",
+            "quarantine_failed",
+            "busy",
+        ),
+    },
+)
+async def restore(request: RestoreRequest, cache: CacheDep) -> Response:
+    """The body is the components in wire order (`full`, `kv`, `recurrent`, `logits`).
+
+    Every byte is verified before it is sent. A state that fails is quarantined, and the same call
+    goes on to the next shorter prefix, then to the next candidate. If a fault shows only while a
+    large state is being sent, the connection is closed before the announced length: ask again.
+    """
+    candidates = await views.candidates(request.candidates, cache.settings)
+    found = await cache.restorer.restore(candidates, request.accept_kinds)
+    if isinstance(found, Missed):
+        return Response(status_code=204, headers=fields.of_miss(found.misses, found.lookup_ms))
+    parts = found.opened.manifest.parts
+    return ByteStream(
+        cache.restorer.stream(found, [(part.name, 0, part.raw_bytes) for part in parts]),
+        sum(part.raw_bytes for part in parts),
+        lambda: cache.restorer.close(found),
+        headers=fields.of_state(found),
+        idle_timeout_s=cache.settings.idle_timeout_s,
+    )

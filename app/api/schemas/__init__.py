@@ -1,0 +1,1 @@
+"""What OpenAPI shows: the shapes of requests and answers."""

@@ -1,0 +1,164 @@
+"""Leases: held while somebody reads, ended by release, by expiry, or with the response that opened them.
+
+A lease is a row with a deadline on the boot clock, so it holds over workers and restarts, and one
+whose holder vanished ends by itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from concurrent.futures import Executor
+from dataclasses import dataclass
+
+from uuid_utils import uuid7
+
+from app.engine.errors import Conflicting, Gone, InvalidInput, NotFound
+from app.engine.faults import DETERMINISTIC, TRANSIENT
+from app.engine.notes import Notes
+from app.engine.threads import in_thread
+from storage.clock import boot_ms
+from storage.rows import LeaseRow
+from storage.store import Store
+
+# The response that opened the lease was sent whole; the holder may still say how the import went.
+SENT = "sent"
+
+_IMPORT_BUCKETS_MS = (1, 5, 10, 50, 100, 500, 1000, 5000, 30000)
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """A holder's report: the class decides whether the state is to blame."""
+
+    failure_class: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """How the use of a lease ended: restored, failed (with `failure`), or unused."""
+
+    result: str
+    failure: Failure | None = None
+    import_ms: Mapping[str, float] | None = None
+
+    @property
+    def word(self) -> str:
+        """What is kept with the lease, to recognise the same release sent again."""
+        return self.result if self.failure is None else f"failed:{self.failure.failure_class}"
+
+
+@dataclass(frozen=True, slots=True)
+class Released:
+    """What a release found."""
+
+    state_id: str
+    repeated: bool
+    expired: bool
+
+
+class Leases:
+    """Opens, renews and ends leases."""
+
+    def __init__(self, store: Store, notes: Notes, small: Executor, default_ttl_ms: int) -> None:
+        self._store = store
+        self._notes = notes
+        self._small = small
+        self.default_ttl_ms = default_ttl_ms
+
+    async def open(self, state_id: str, ttl_ms: int | None = None) -> str:
+        """Hold a state; returns the lease id.
+
+        Raises:
+            storage NotHeld: the state is not live.
+        """
+        lease_id = str(uuid7())
+        await in_thread(
+            self._small, self._store.lease, lease_id, state_id, ttl_ms or self.default_ttl_ms
+        )
+        self._notes.count("leases_opened")
+        return lease_id
+
+    async def heartbeat(self, lease_id: str, ttl_ms: int | None) -> int:
+        """Begin the lease's time anew; returns its length in ms.
+
+        Raises:
+            NotFound: no such lease.
+            Gone: it was released, or its time ran out.
+        """
+
+        def renewed(row: LeaseRow, now: int) -> int | None:
+            if row.outcome is None and row.expires_boot_ms > now:
+                return now + (ttl_ms or row.ttl_ms)
+            return None
+
+        row = await in_thread(self._small, self._store.change_lease, lease_id, renewed)
+        if row is None:
+            raise NotFound("lease_not_found", "no such lease")
+        if row.outcome is not None:
+            raise Gone("lease_released", "the lease has been released")
+        if row.expires_boot_ms <= boot_ms():
+            raise Gone("lease_expired", "the lease has run out; look the prefix up again")
+        return ttl_ms or row.ttl_ms
+
+    async def release(self, lease_id: str, outcome: Outcome) -> Released:
+        """End a lease. Sent again with the same outcome it answers the same.
+
+        An expired lease still takes its outcome: what the holder found out is true all the same.
+
+        Raises:
+            NotFound: no such lease.
+            Conflicting: it was released with another outcome.
+        """
+        if outcome.failure is not None and outcome.failure.failure_class not in (
+            *DETERMINISTIC,
+            *TRANSIENT,
+        ):
+            raise InvalidInput("unknown_failure_class", "no such failure class", "failure.class")
+
+        def finished(row: LeaseRow, _now: int) -> str | None:
+            return outcome.word if row.outcome in (None, SENT) else None
+
+        row = await in_thread(self._small, self._store.change_lease, lease_id, finished)
+        if row is None:
+            raise NotFound("lease_not_found", "no such lease")
+        repeated = row.outcome not in (None, SENT)
+        if repeated and row.outcome != outcome.word:
+            raise Conflicting("lease_released", "the lease was released with another outcome")
+        expired = row.outcome is None and row.expires_boot_ms <= boot_ms()
+        if not repeated:
+            self._notes.count("leases_released", outcome.word)
+            for component, ms in (outcome.import_ms or {}).items():
+                self._observe_import(component, ms)
+        return Released(row.state_id, repeated, expired)
+
+    async def end_with_response(self, lease_id: str, *, sent: bool) -> None:
+        """The response that opened the lease is over: sent whole, or broken off."""
+
+        def finished(row: LeaseRow, _now: int) -> str | None:
+            return (SENT if sent else "broken_off") if row.outcome is None else None
+
+        await in_thread(self._small, self._store.change_lease, lease_id, finished)
+
+    def held_state(self, lease_id: str) -> str:
+        """The state that a lease holds. Fit for the event loop.
+
+        Raises:
+            NotFound: no such lease.
+            Gone: it was released, or its time ran out.
+        """
+        row = self._store.catalog.lease(lease_id)
+        if row is None:
+            raise NotFound("lease_not_found", "no such lease")
+        if row.outcome is not None:
+            raise Gone("lease_released", "the lease has been released")
+        if row.expires_boot_ms <= boot_ms():
+            raise Gone("lease_expired", "the lease has run out; look the prefix up again")
+        return row.state_id
+
+    def _observe_import(self, component: str, ms: float) -> None:
+        self._notes.count("import_count", component)
+        self._notes.count("import_us_total", component, round(ms * 1000))
+        for bound in _IMPORT_BUCKETS_MS:
+            if ms <= bound:
+                self._notes.count("import_ms_bucket", f"{component},{bound}")

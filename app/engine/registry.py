@@ -1,0 +1,104 @@
+"""Namespaces: registered with an identity document, limited, listed with their warnings."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from concurrent.futures import Executor
+from typing import Any
+
+from app.engine.errors import Conflicting, InvalidIdentity, NotFound
+from app.engine.identity import (
+    canonical_json,
+    identity_digest,
+    lacks_weights_digest,
+    model_of,
+)
+from app.engine.threads import in_thread
+from storage.errors import NotHeld
+from storage.rows import NamespaceRow
+from storage.store import Store
+
+WARNING_NO_WEIGHTS_DIGEST = "identity_without_weights_digest"
+WARNING_UNREGISTERED = "no_identity_registered"
+
+
+class Registry:
+    """What is known about namespaces besides their states."""
+
+    def __init__(self, store: Store, small: Executor) -> None:
+        self._store = store
+        self._small = small
+
+    async def register(
+        self, name: str, identity: Mapping[str, Any], *, allow_missing_weights_digest: bool
+    ) -> NamespaceRow:
+        """Attach an identity document to a namespace; the same document again changes nothing.
+
+        Raises:
+            InvalidIdentity: no weights digest, and that was not allowed explicitly.
+            Conflicting: another identity is registered, or states were recorded under none.
+        """
+        if lacks_weights_digest(identity) and not allow_missing_weights_digest:
+            raise InvalidIdentity(
+                "weights_digest_missing",
+                "an identity without a weights digest cannot tell two models of one name apart; "
+                "set allow_missing_weights_digest to accept that",
+                "identity.weights_digest",
+            )
+        text, digest = canonical_json(identity), identity_digest(identity)
+
+        def attach(row: NamespaceRow) -> Mapping[str, object]:
+            if row.identity_digest == digest:
+                return {}
+            if row.identity_digest is not None:
+                raise Conflicting(
+                    "identity_conflict", "the namespace is registered with another identity"
+                )
+            if row.entries:
+                raise Conflicting(
+                    "namespace_in_use",
+                    "states were recorded under this name before it had an identity",
+                )
+            return {"identity": text, "identity_digest": digest, "model": model_of(identity)}
+
+        return await in_thread(self._small, self._store.change_namespace, name, attach, create=True)
+
+    async def change(self, name: str, values: Mapping[str, object]) -> NamespaceRow:
+        """Set mode, min_tokens or limits of a namespace; None goes back to the store's.
+
+        Raises:
+            NotFound: no such namespace.
+        """
+        try:
+            return await in_thread(
+                self._small,
+                self._store.change_namespace,
+                name,
+                lambda _row: values,
+                create=False,
+            )
+        except NotHeld as error:
+            raise NotFound("namespace_not_found", "no such namespace") from error
+
+    def find(self, name: str) -> NamespaceRow:
+        """The namespace of that name. Fit for the event loop.
+
+        Raises:
+            NotFound: no such namespace.
+        """
+        row = self._store.catalog.namespace(name)
+        if row is None:
+            raise NotFound("namespace_not_found", "no such namespace")
+        return row
+
+    def page(self, after: str | None, limit: int) -> list[NamespaceRow]:
+        """Namespaces by name, those behind `after`."""
+        return self._store.catalog.namespaces(after, limit)
+
+
+def warnings(row: NamespaceRow) -> list[str]:
+    """What an operator should know about a namespace's identity."""
+    if row.identity is None:
+        return [WARNING_UNREGISTERED]
+    return [WARNING_NO_WEIGHTS_DIGEST] if lacks_weights_digest(json.loads(row.identity)) else []

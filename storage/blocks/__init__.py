@@ -1,0 +1,1 @@
+"""Blocks: content-addressed bytes in LMDB and their stored format."""

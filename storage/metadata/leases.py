@@ -1,0 +1,75 @@
+"""Leases: the right to read a state. Deadlines are on the boot clock.
+
+A released lease stays for a while with its outcome, so that a release sent twice gets the same answer.
+"""
+
+from __future__ import annotations
+
+from sqlalchemy import Connection, delete, insert, select, update
+
+from storage.clock import wall_ms
+from storage.metadata.schema import lease as t
+from storage.rows import LeaseRow
+
+_COLUMNS = (
+    t.c.lease_id,
+    t.c.state_id,
+    t.c.ttl_ms,
+    t.c.expires_boot_ms,
+    t.c.outcome,
+    t.c.created_at_ms,
+)
+
+
+def add(
+    connection: Connection, lease_id: str, state_id: str, ttl_ms: int, now_boot_ms: int
+) -> None:
+    """Open a lease. The caller has seen the state live in this transaction."""
+    connection.execute(
+        insert(t).values(
+            lease_id=lease_id,
+            state_id=state_id,
+            ttl_ms=ttl_ms,
+            expires_boot_ms=now_boot_ms + ttl_ms,
+            created_at_ms=wall_ms(),
+        )
+    )
+
+
+def find(connection: Connection, lease_id: str) -> LeaseRow | None:
+    """The lease of that id, held or released."""
+    row = connection.execute(select(*_COLUMNS).where(t.c.lease_id == lease_id)).first()
+    return None if row is None else LeaseRow(*row)
+
+
+def renew(connection: Connection, lease_id: str, expires_boot_ms: int) -> None:
+    """Move the end of a held lease."""
+    connection.execute(
+        update(t)
+        .where(t.c.lease_id == lease_id, t.c.outcome.is_(None))
+        .values(expires_boot_ms=expires_boot_ms)
+    )
+
+
+def finish(connection: Connection, lease_id: str, outcome: str) -> None:
+    """The holder is done."""
+    connection.execute(update(t).where(t.c.lease_id == lease_id).values(outcome=outcome))
+
+
+def count_held(connection: Connection, now_boot_ms: int) -> int:
+    """Leases held now."""
+    rows = connection.execute(
+        select(t.c.lease_id).where(t.c.outcome.is_(None), t.c.expires_boot_ms > now_boot_ms)
+    )
+    return len(rows.all())
+
+
+def sweep(connection: Connection, ended_before_boot_ms: int, limit: int) -> int:
+    """Forget leases that ended before that moment, by release or expiry."""
+    ended = select(t.c.lease_id).where(t.c.expires_boot_ms < ended_before_boot_ms).limit(limit)
+    return connection.execute(delete(t).where(t.c.lease_id.in_(ended))).rowcount
+
+
+def restart(connection: Connection, now_boot_ms: int) -> None:
+    """After a reboot the clock began anew: every lease gets its full time once more."""
+    connection.execute(update(t).values(expires_boot_ms=now_boot_ms + t.c.ttl_ms))

@@ -1,0 +1,280 @@
+"""The radix tree of prefixes, in SQL. A node stands for the tokens on the way to it from its root.
+
+Invariants: every namespace that was ever recorded into has one root (no parent, depth 0); a node's
+first token is the first of its edge and unique among its siblings; a node's id never changes the
+prefix it stands for; a node without a state has at least two children, except the root.
+Must not know what a state is beyond that rows of `state` refer to nodes.
+
+Walking is one recursive statement that binds the query once and goes down child by child inside the
+database (DESIGN section 3). Radix trees: Morrison, PATRICIA, J. ACM 15(4), 1968.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from sqlalchemy import (
+    CTE,
+    BindParameter,
+    Connection,
+    LargeBinary,
+    and_,
+    bindparam,
+    delete,
+    exists,
+    func,
+    literal,
+    select,
+    update,
+)
+from sqlalchemy import insert as insert_into
+
+from storage.metadata.schema import radix_node as t
+from storage.metadata.schema import state
+from storage.metadata.statements import HotStatement
+
+_TOKEN_BYTES = 4
+# No edge begins with it, so a node may carry it for a moment while its place is being taken.
+_NOWHERE = b""
+
+
+@dataclass(frozen=True, slots=True)
+class NodeRow:
+    """A node as a listing shows it. `states`: (state id, kind, status)."""
+
+    node_id: int
+    parent_id: int | None
+    depth: int
+    edge_tokens: int
+    states: tuple[tuple[str, str, str], ...]
+
+
+def walk(namespace_id: BindParameter[int], query: BindParameter[bytes]) -> CTE:
+    """Nodes whose prefix `query` begins with, as a CTE with columns `id` and `depth`.
+
+    Args:
+        query: tokens, int32 little-endian.
+    """
+    start = select(t.c.id, t.c.depth).where(
+        t.c.namespace_id == namespace_id, t.c.parent_id.is_(None)
+    )
+    path = start.cte("walk", recursive=True)
+    at = path.c.depth * _TOKEN_BYTES + 1
+    step = (
+        select(t.c.id, t.c.depth)
+        .select_from(path)
+        .join(
+            t,
+            and_(
+                t.c.parent_id == path.c.id,
+                t.c.first_token == func.substr(query, at, _TOKEN_BYTES, type_=LargeBinary),
+            ),
+        )
+        .where(
+            t.c.edge
+            == func.substr(query, at, (t.c.depth - path.c.depth) * _TOKEN_BYTES, type_=LargeBinary)
+        )
+    )
+    return path.union_all(step)
+
+
+_path = walk(bindparam("namespace_id"), bindparam("query"))
+_DEEPEST = HotStatement(
+    select(_path.c.id, _path.c.depth).order_by(_path.c.depth.desc()).limit(literal(1))
+)
+
+
+def insert(connection: Connection, namespace_id: int, tokens: bytes) -> int:
+    """The node that stands for exactly `tokens`, made by splitting an edge where there is none."""
+    found = _DEEPEST.first(connection, namespace_id=namespace_id, query=tokens)
+    node, depth = (_add(connection, namespace_id, None, b"", 0), 0) if found is None else found
+    rest = tokens[depth * _TOKEN_BYTES :]
+    if not rest:
+        return int(node)
+    child = connection.execute(
+        select(t.c.id, t.c.edge).where(
+            t.c.parent_id == node, t.c.first_token == rest[:_TOKEN_BYTES]
+        )
+    ).first()
+    if child is not None:
+        common = _common_tokens(rest, child.edge)
+        node = _split(connection, namespace_id, child.id, common)
+        depth += common
+        rest = rest[common * _TOKEN_BYTES :]
+        if not rest:
+            return int(node)
+    return _add(connection, namespace_id, int(node), rest, depth + len(rest) // _TOKEN_BYTES)
+
+
+def remove(connection: Connection, node_id: int) -> None:
+    """A state left the node: take out what serves no state any more, upwards, and join edges."""
+    current: int | None = node_id
+    while current is not None:
+        node = connection.execute(
+            select(t.c.parent_id, t.c.first_token, t.c.edge).where(t.c.id == current)
+        ).one()
+        if node.parent_id is None or _has_state(connection, current):
+            return
+        children = connection.execute(
+            select(t.c.id, t.c.edge).where(t.c.parent_id == current).limit(2)
+        ).all()
+        if len(children) > 1:
+            return
+        if children:
+            child = children[0]
+            _set(connection, current, first_token=_NOWHERE)
+            _set(
+                connection,
+                child.id,
+                parent_id=node.parent_id,
+                first_token=node.first_token,
+                edge=node.edge + child.edge,
+            )
+        connection.execute(delete(t).where(t.c.id == current))
+        if children:
+            return
+        current = node.parent_id
+
+
+def tokens_of(connection: Connection, node_id: int) -> bytes:
+    """The prefix that a node stands for (int32 little-endian)."""
+    edges = []
+    current: int | None = node_id
+    while current is not None:
+        node = connection.execute(select(t.c.parent_id, t.c.edge).where(t.c.id == current)).one()
+        edges.append(node.edge)
+        current = node.parent_id
+    return b"".join(reversed(edges))
+
+
+def listing(connection: Connection, namespace_id: int, limit: int) -> list[NodeRow]:
+    """Nodes in depth-first order, at most `limit`. For people: one query a node."""
+    waiting = list(
+        connection.execute(
+            select(t.c.id).where(t.c.namespace_id == namespace_id, t.c.parent_id.is_(None))
+        ).scalars()
+    )
+    rows: list[NodeRow] = []
+    while waiting and len(rows) < limit:
+        node = connection.execute(select(t).where(t.c.id == waiting.pop())).one()
+        states = connection.execute(
+            select(state.c.state_id, state.c.kind, state.c.status)
+            .where(state.c.node_id == node.id)
+            .order_by(state.c.id)
+        )
+        rows.append(
+            NodeRow(
+                node.id,
+                node.parent_id,
+                node.depth,
+                len(node.edge) // _TOKEN_BYTES,
+                tuple(states.tuples().all()),
+            )
+        )
+        waiting += connection.execute(
+            select(t.c.id).where(t.c.parent_id == node.id).order_by(t.c.first_token.desc())
+        ).scalars()
+    return rows
+
+
+def check(connection: Connection, namespace_id: int) -> list[str]:
+    """What breaks the tree's invariants; empty when all is well."""
+    findings = []
+    parent = t.alias("parent")
+    children = (
+        select(t.c.parent_id, func.count().label("children")).group_by(t.c.parent_id).subquery()
+    )
+    rows = connection.execute(
+        select(
+            t.c.id,
+            t.c.parent_id,
+            t.c.first_token,
+            t.c.edge,
+            t.c.depth,
+            parent.c.depth.label("parent_depth"),
+            parent.c.namespace_id.label("parent_namespace"),
+            func.coalesce(children.c.children, 0).label("children"),
+            exists().where(state.c.node_id == t.c.id).label("has_state"),
+        )
+        .outerjoin(parent, parent.c.id == t.c.parent_id)
+        .outerjoin(children, children.c.parent_id == t.c.id)
+        .where(t.c.namespace_id == namespace_id)
+    )
+    for row in rows:
+        if row.parent_id is None:
+            if row.depth or row.edge or row.first_token:
+                findings.append(f"root {row.id} is not empty")
+            continue
+        if row.parent_namespace != namespace_id:
+            findings.append(f"node {row.id} hangs in another namespace")
+        if not row.edge or row.edge[:_TOKEN_BYTES] != row.first_token:
+            findings.append(f"node {row.id} does not begin with its first token")
+        if row.depth * _TOKEN_BYTES != row.parent_depth * _TOKEN_BYTES + len(row.edge):
+            findings.append(f"node {row.id} does not lie where its edge ends")
+        if not row.has_state and row.children < 2:
+            findings.append(f"node {row.id} serves nothing")
+    return findings
+
+
+def _add(
+    connection: Connection, namespace_id: int, parent: int | None, edge: bytes, depth: int
+) -> int:
+    return int(
+        connection.execute(
+            insert_into(t)
+            .values(
+                namespace_id=namespace_id,
+                parent_id=parent,
+                first_token=edge[:_TOKEN_BYTES],
+                edge=edge,
+                depth=depth,
+            )
+            .returning(t.c.id)
+        ).scalar_one()
+    )
+
+
+def _split(connection: Connection, namespace_id: int, child: int, common: int) -> int:
+    """Put a new node into the child's edge after `common` tokens; the child keeps its id."""
+    node = connection.execute(
+        select(t.c.parent_id, t.c.first_token, t.c.edge, t.c.depth).where(t.c.id == child)
+    ).one()
+    cut = common * _TOKEN_BYTES
+    upper, lower = node.edge[:cut], node.edge[cut:]
+    depth = node.depth - len(lower) // _TOKEN_BYTES
+    # Siblings must differ in their first token at every moment: the new node waits below the child
+    # under a token that no edge has, until the child has made way.
+    middle = connection.execute(
+        insert_into(t)
+        .values(
+            namespace_id=namespace_id,
+            parent_id=child,
+            first_token=_NOWHERE,
+            edge=upper,
+            depth=depth,
+        )
+        .returning(t.c.id)
+    ).scalar_one()
+    _set(connection, child, parent_id=middle, first_token=lower[:_TOKEN_BYTES], edge=lower)
+    _set(connection, middle, parent_id=node.parent_id, first_token=node.first_token)
+    return int(middle)
+
+
+def _set(connection: Connection, node: int, **values: object) -> None:
+    connection.execute(update(t).where(t.c.id == node).values(**values))
+
+
+def _has_state(connection: Connection, node: int) -> bool:
+    return bool(connection.execute(select(exists().where(state.c.node_id == node))).scalar_one())
+
+
+def _common_tokens(a: bytes, b: bytes) -> int:
+    """Tokens that both begin with; by halving, so that the comparing is done on whole slices."""
+    low, high = 0, min(len(a), len(b)) // _TOKEN_BYTES
+    while low < high:
+        middle = (low + high + 1) // 2
+        if a[: middle * _TOKEN_BYTES] == b[: middle * _TOKEN_BYTES]:
+            low = middle
+        else:
+            high = middle - 1
+    return low

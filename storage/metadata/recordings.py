@@ -1,0 +1,147 @@
+"""Recordings under way: who admitted them, what they have reserved, and when they end by themselves."""
+
+from __future__ import annotations
+
+from sqlalchemy import Connection, func, insert, or_, select, update
+
+from storage.clock import wall_ms
+from storage.metadata import namespaces, settings, states, totals
+from storage.metadata.schema import namespace as namespace_table
+from storage.metadata.schema import recording as t
+from storage.metadata.schema import state
+from storage.rows import AdmissionFacts, NewRecording, RecordingRow, StateRow
+
+
+def facts(connection: Connection, new: NewRecording) -> AdmissionFacts:
+    """What admission must know, read under the write lock."""
+    row = namespaces.find(connection, new.namespace)
+    held = in_flight = None
+    if row is not None:
+        held = states.held(connection, row.id, new.token_digest, new.kind)
+        in_flight = connection.execute(
+            select(state.c.state_id).where(
+                state.c.namespace_id == row.id,
+                state.c.token_digest == new.token_digest,
+                state.c.kind == new.kind,
+                state.c.status == "recording",
+            )
+        ).scalar()
+    return AdmissionFacts(
+        namespace=row,
+        store_mode=settings.read(connection, "mode"),
+        held_state_id=None if held is None else held.state_id,
+        in_flight_state_id=in_flight,
+        usage=totals.usage(connection),
+    )
+
+
+def admit(connection: Connection, new: NewRecording, owner: str, now_boot_ms: int) -> int:
+    """Open the recording; returns its namespace's row."""
+    row = namespaces.ensure(connection, new.namespace)
+    now = wall_ms()
+    state_row = states.add(
+        connection,
+        {
+            "state_id": new.state_id,
+            "namespace_id": row.id,
+            "page_id": new.page_id,
+            "kind": new.kind,
+            "status": "recording",
+            "token_count": len(new.tokens) // 4,
+            "token_digest": new.token_digest,
+            "kv_descriptor": new.kv_descriptor,
+            "logical_bytes": new.logical_bytes,
+            "overhead_bytes": new.overhead_bytes,
+            "created_at_ms": now,
+            "touched_at_ms": now,
+            "hits": 0,
+        },
+        [(component.name, component.raw_bytes) for component in new.components],
+    )
+    connection.execute(
+        insert(t).values(
+            state=state_row,
+            tokens=new.tokens,
+            owner=owner,
+            reserved_bytes=new.logical_bytes,
+            replace=int(new.replace),
+            ttl_ms=new.ttl_ms,
+            deadline_boot_ms=now_boot_ms + new.ttl_ms,
+        )
+    )
+    states.charge(connection, row.id, new.overhead_bytes)
+    return row.id
+
+
+def find(connection: Connection, state_id: str) -> RecordingRow | None:
+    """The recording of that name, while it is under way."""
+    row = connection.execute(
+        select(
+            *states.COLUMNS,
+            namespace_table.c.name,
+            t.c.tokens,
+            t.c.owner,
+            t.c.reserved_bytes,
+            t.c.replace,
+            t.c.ttl_ms,
+            t.c.deadline_boot_ms,
+        )
+        .select_from(t)
+        .join(state, state.c.id == t.c.state)
+        .join(namespace_table, namespace_table.c.id == state.c.namespace_id)
+        .where(state.c.state_id == state_id, state.c.status == "recording")
+    ).first()
+    if row is None:
+        return None
+    width = len(states.COLUMNS)
+    state_row = StateRow(*row[:width])
+    name, tokens, owner, reserved, replace, ttl_ms, deadline = row[width:]
+    return RecordingRow(
+        state=state_row,
+        namespace=name,
+        tokens=tokens,
+        owner=owner,
+        reserved_bytes=reserved,
+        replace=bool(replace),
+        ttl_ms=ttl_ms,
+        deadline_boot_ms=deadline,
+        components=states.components(connection, state_row.id),
+    )
+
+
+def extend(connection: Connection, state_row: int, now_boot_ms: int) -> None:
+    """Something arrived: the recording's time begins anew."""
+    connection.execute(
+        update(t).where(t.c.state == state_row).values(deadline_boot_ms=now_boot_ms + t.c.ttl_ms)
+    )
+
+
+def finish(connection: Connection, state_row: int) -> None:
+    """The state is no recording any more."""
+    connection.execute(t.delete().where(t.c.state == state_row))
+
+
+def due(
+    connection: Connection, now_boot_ms: int, dead_owners: list[str], limit: int
+) -> list[StateRow]:
+    """Recordings past their deadline, or whose owner is gone."""
+    statement = (
+        select(*states.COLUMNS)
+        .join(t, t.c.state == state.c.id)
+        .where(
+            state.c.status == "recording",
+            or_(t.c.deadline_boot_ms <= now_boot_ms, t.c.owner.in_(dead_owners)),
+        )
+        .limit(limit)
+    )
+    return [StateRow(*row) for row in connection.execute(statement)]
+
+
+def owners(connection: Connection) -> list[str]:
+    """Instances that have admitted something still under way."""
+    return list(connection.execute(select(func.distinct(t.c.owner))).scalars())
+
+
+def restart(connection: Connection, now_boot_ms: int) -> None:
+    """After a reboot the clock began anew: every recording gets its full time once more."""
+    connection.execute(update(t).values(deadline_boot_ms=now_boot_ms + t.c.ttl_ms))

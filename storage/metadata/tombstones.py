@@ -1,0 +1,61 @@
+"""Tombstones: what remains of a prefix that went, so that a miss can say so. Bounded, oldest first out."""
+
+from __future__ import annotations
+
+from sqlalchemy import Connection, delete, func, insert, select
+
+from storage.clock import wall_ms
+from storage.metadata.schema import tombstone as t
+from storage.rows import StateRow, TombstoneRow
+
+
+def add(connection: Connection, row: StateRow, cause: str) -> None:
+    """Leave a tombstone for a state that goes now."""
+    connection.execute(
+        insert(t).values(
+            namespace_id=row.namespace_id,
+            token_digest=row.token_digest,
+            token_count=row.token_count,
+            kind=row.kind,
+            state_id=row.state_id,
+            cause=cause,
+            evicted_at_ms=wall_ms(),
+        )
+    )
+
+
+def trim(connection: Connection, most: int) -> None:
+    """Keep the newest `most`; ids grow in the order of going."""
+    newest = connection.execute(select(func.max(t.c.id))).scalar_one()
+    if newest is not None:
+        connection.execute(delete(t).where(t.c.id <= newest - most))
+
+
+def lengths(connection: Connection, namespace_id: int, most_tokens: int, limit: int) -> list[int]:
+    """Distinct token counts of the namespace's tombstones up to `most_tokens`, longest first."""
+    return list(
+        connection.execute(
+            select(t.c.token_count)
+            .distinct()
+            .where(t.c.namespace_id == namespace_id, t.c.token_count <= most_tokens)
+            .order_by(t.c.token_count.desc())
+            .limit(limit)
+        ).scalars()
+    )
+
+
+def find(
+    connection: Connection, namespace_id: int, token_count: int, token_digest: bytes
+) -> TombstoneRow | None:
+    """The newest tombstone of exactly this prefix."""
+    row = connection.execute(
+        select(t.c.token_count, t.c.kind, t.c.state_id, t.c.cause, t.c.evicted_at_ms)
+        .where(
+            t.c.namespace_id == namespace_id,
+            t.c.token_count == token_count,
+            t.c.token_digest == token_digest,
+        )
+        .order_by(t.c.id.desc())
+        .limit(1)
+    ).first()
+    return None if row is None else TombstoneRow(*row)
