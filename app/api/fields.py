@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import http_sf
 
@@ -29,7 +30,7 @@ def of_state(reading: Reading) -> dict[str, str]:
     manifest, state = reading.opened.manifest, reading.state
     headers = {
         "Statehold-State": http_sf.ser(
-            (
+            _item(
                 state.state_id,
                 {
                     "page-id": state.page_id,
@@ -43,13 +44,14 @@ def of_state(reading: Reading) -> dict[str, str]:
             )
         ),
         "Statehold-Components": components(manifest),
-        "Statehold-Lease": http_sf.ser(reading.lease_id),
         "Server-Timing": (
             f"lookup;dur={reading.lookup_ms:.3f}, reconstruct;dur={reading.reconstruct_ms:.3f}"
         ),
         "Cache-Status": "Statehold; hit",
         **NO_STORE,
     }
+    if reading.lease_id is not None:
+        headers["Statehold-Lease"] = http_sf.ser(reading.lease_id)
     if state.kv_descriptor is not None:
         headers["Statehold-Kv-Descriptor"] = http_sf.ser(state.kv_descriptor.encode())
     return headers
@@ -59,7 +61,7 @@ def components(manifest: Manifest) -> str:
     """Names in wire order, each with its bytes and BLAKE3-256 digest."""
     return http_sf.ser(
         [
-            (http_sf.Token(part.name), {"bytes": part.raw_bytes, "digest": part.digest})
+            _item(http_sf.Token(part.name), {"bytes": part.raw_bytes, "digest": part.digest})
             for part in manifest.parts
         ]
     )
@@ -75,8 +77,13 @@ def of_miss(misses: Sequence[Miss], lookup_ms: float) -> dict[str, str]:
     }
 
 
-def _reason(miss: Miss) -> tuple[http_sf.Token, dict[str, object]]:
-    parameters: dict[str, object] = {}
+def _item(value: Any, parameters: dict[str, Any]) -> Any:
+    """An item with parameters; the library's own type for it cannot be met by a literal."""
+    return value, parameters
+
+
+def _reason(miss: Miss) -> tuple[http_sf.Token, dict[str, Any]]:
+    parameters: dict[str, Any] = {}
     if miss.evicted_ago is not None:
         parameters["evicted-ago"] = http_sf.Token(miss.evicted_ago)
     if miss.differing_fields:

@@ -117,7 +117,7 @@ def content_digests(request: Request) -> dict[str, bytes]:
     if value is None:
         return {}
     try:
-        fields = http_sf.parse(value.encode("ascii"), tltype="dictionary")
+        fields: Any = http_sf.parse(value.encode("ascii"), tltype="dictionary")
     except (ValueError, UnicodeEncodeError) as error:
         raise _bad_digest("it is not a structured field dictionary") from error
     digests = {}

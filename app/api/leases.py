@@ -53,7 +53,12 @@ async def release(lease_id: LeaseId, cache: CacheDep, request: ReleaseRequest) -
     if request.failure is not None:
         failure = Failure(request.failure.class_, request.failure.reason)
     released = await cache.leases.release(
-        lease_id, Outcome(request.outcome, failure, request.import_ms)
+        lease_id,
+        Outcome(
+            request.outcome,
+            failure,
+            {str(name): ms for name, ms in (request.import_ms or {}).items()},
+        ),
     )
     quarantined = False
     if failure is not None:

@@ -74,16 +74,16 @@ _COMPONENTS: Final = ("full", "kv", "recurrent", "logits")
 async def record(request: Request, cache: CacheDep, response: Response) -> RecordResponse:
     """Admission, upload and commit; answers when the state is durable. Anything less leaves nothing."""
     parts = _Parts(request, cache)
-    name, meta = await parts.next_part()
-    if name != "meta":
+    first = await parts.next_part()
+    if first is None or first[0] != "meta":
         raise ApiProblem("invalid_multipart", "The first part must be named meta.", "meta")
-    wanted = await _meta(meta, cache)
+    wanted = await _meta(first[1], cache)
     admitted = await cache.recordings.admit(await admission_request(wanted, cache.settings))
     if admitted.verdict is Admission.ALREADY_RECORDED:
         response.status_code = 200
         return RecordResponse(admission="already_recorded", state_id=admitted.state_id)
     try:
-        while (part := await parts.next_part()) != ("", None):
+        while (part := await parts.next_part()) is not None:
             name, body = part
             await cache.recorder.receive(admitted.state_id, name, body, None, {})
         if not await cache.recordings.commit(admitted.state_id, MOST_WAIT_S):
@@ -143,11 +143,11 @@ class _Parts:
             },
         )
 
-    async def next_part(self) -> tuple[str, AsyncIterator[bytes] | None]:
-        """The next part's name and body, or ("", None) behind the last one."""
+    async def next_part(self) -> tuple[str, AsyncIterator[bytes]] | None:
+        """The next part's name and body, or None behind the last one."""
         event = await self._next_event()
         if event is None:
-            return "", None
+            return None
         word, data = event
         if word != "begin":
             raise _invalid("The parts do not follow one another.")

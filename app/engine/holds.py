@@ -8,11 +8,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from concurrent.futures import Executor
+from contextlib import suppress
 from dataclasses import dataclass
 
 from uuid_utils import uuid7
 
-from app.engine.errors import Conflicting, Gone, InvalidInput, NotFound
+from app.engine.errors import (
+    Conflicting,
+    Gone,
+    InvalidInput,
+    NotFound,
+    Refused,
+    Unavailable,
+)
 from app.engine.faults import DETERMINISTIC, TRANSIENT
 from app.engine.notes import Notes
 from app.engine.threads import in_thread
@@ -71,6 +79,7 @@ class Leases:
 
         Raises:
             storage NotHeld: the state is not live.
+            Unavailable, Refused: the lease could not be written.
         """
         lease_id = str(uuid7())
         await in_thread(
@@ -78,6 +87,21 @@ class Leases:
         )
         self._notes.count("leases_opened")
         return lease_id
+
+    async def open_for_response(self, state_id: str) -> str | None:
+        """Hold a state for one response; None where no lease can be written at this moment.
+
+        Reads go on without one when the disk is full or the writer has stopped: every byte is
+        verified all the same, and if the state went meanwhile the response would be broken off.
+
+        Raises:
+            storage NotHeld: the state is not live.
+        """
+        try:
+            return await self.open(state_id)
+        except (Unavailable, Refused):
+            self._notes.count("reads_without_lease")
+            return None
 
     async def heartbeat(self, lease_id: str, ttl_ms: int | None) -> int:
         """Begin the lease's time anew; returns its length in ms.
@@ -132,13 +156,19 @@ class Leases:
                 self._observe_import(component, ms)
         return Released(row.state_id, repeated, expired)
 
-    async def end_with_response(self, lease_id: str, *, sent: bool) -> None:
-        """The response that opened the lease is over: sent whole, or broken off."""
+    async def end_with_response(self, lease_id: str | None, *, sent: bool) -> None:
+        """The response that opened the lease is over: sent whole, or broken off.
+
+        Where that cannot be written the lease ends by itself at its time.
+        """
+        if lease_id is None:
+            return
 
         def finished(row: LeaseRow, _now: int) -> str | None:
             return (SENT if sent else "broken_off") if row.outcome is None else None
 
-        await in_thread(self._small, self._store.change_lease, lease_id, finished)
+        with suppress(Unavailable, Refused):
+            await in_thread(self._small, self._store.change_lease, lease_id, finished)
 
     def held_state(self, lease_id: str) -> str:
         """The state that a lease holds. Fit for the event loop.

@@ -7,7 +7,7 @@ from concurrent.futures import Executor
 
 import structlog
 
-from app.engine.errors import Conflicting, Damaged, NotFound
+from app.engine.errors import Conflicting, Damaged, EngineError, NotFound
 from app.engine.faults import DETERMINISTIC, StateFault
 from app.engine.holds import Failure
 from app.engine.notes import Notes
@@ -136,7 +136,7 @@ class Quarantine:
     async def _take(self, state_id: str, evidence: Evidence) -> bool:
         try:
             taken = await in_thread(self._small, self._store.quarantine, state_id, evidence)
-        except StorageError as error:
+        except (EngineError, StorageError) as error:
             raise Damaged(
                 "quarantine_failed",
                 f"state {state_id} failed ({evidence.failure_class}: {evidence.reason}) and could "

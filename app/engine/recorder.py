@@ -28,7 +28,7 @@ from app.engine.threads import in_thread
 from app.engine.writer import BlockWriter
 from storage.blocks.codec import HEADER_BYTES, EncodedBlock, encode_in_place
 from storage.cut import FixedCut
-from storage.errors import Busy, Conflict, NotHeld
+from storage.errors import Conflict, NotHeld
 from storage.rows import ComponentRow, Limits, RecordingRow
 from storage.store import Store
 
@@ -157,8 +157,6 @@ class Recorder:
             raise NotFound("record_not_found", "no such recording is under way") from error
         except Conflict as error:
             raise Conflicting("upload_in_progress", "the component is being uploaded") from error
-        except Busy as error:
-            raise Unavailable("busy", "another process holds the write lock", 1) from error
         return recording, component
 
     async def _take(
@@ -274,7 +272,9 @@ class _Source:
 
     async def expect_end(self) -> None:
         """Nothing may follow."""
-        if self._rest or await anext(self._body, None):
+        if self._rest:
+            raise self._wrong("more than")
+        async for _ in self._body:
             raise self._wrong("more than")
 
     async def _next(self) -> bytes:

@@ -9,9 +9,10 @@ from __future__ import annotations
 import time
 from collections.abc import AsyncIterator, Sequence
 from concurrent.futures import Executor
+from contextlib import suppress
 from dataclasses import dataclass
 
-from app.engine.errors import Gone, NotFound
+from app.engine.errors import Gone, NotFound, Refused, Unavailable
 from app.engine.faults import StateFault
 from app.engine.holds import Leases
 from app.engine.lookup import Candidate, Hit, Passed, find
@@ -50,7 +51,7 @@ class Reading:
     """A state open for reading under a lease. Close it, whatever happens."""
 
     state: StateRow
-    lease_id: str
+    lease_id: str | None
     opened: Opened
     candidate: int
     lookup_ms: float
@@ -132,7 +133,7 @@ class Restorer:
                 return Missed(self._explain(candidates, found), _ms(started))
             looked_up = time.perf_counter()
             try:
-                lease_id = await self._leases.open(found.state.state_id)
+                lease_id = await self._leases.open_for_response(found.state.state_id)
             except NotHeld:
                 continue
             opened = await self._open(found.state, lease_id, None, skip)
@@ -178,7 +179,7 @@ class Restorer:
         state = self.readable(state_id, lease_id)
         own_lease = lease_id is None
         try:
-            lease_id = lease_id or await self._leases.open(state_id)
+            lease_id = lease_id or await self._leases.open_for_response(state_id)
         except NotHeld as error:
             raise NotFound("state_not_found", "no such state") from error
         opened = await self._open(
@@ -224,7 +225,7 @@ class Restorer:
         try:
             async for chunk in self._reader.stream(reading.opened, ranges):
                 if time.monotonic() - renewed > renew_after:
-                    await self._leases.heartbeat(reading.lease_id, None)
+                    await self._renew(reading)
                     renewed = time.monotonic()
                 yield chunk
                 self._notes.count("restored_bytes", "", len(chunk))
@@ -242,6 +243,11 @@ class Restorer:
         self._reader.close(reading.opened)
         if reading.own_lease:
             await self._leases.end_with_response(reading.lease_id, sent=reading.sent)
+
+    async def _renew(self, reading: Reading) -> None:
+        if reading.lease_id is not None:
+            with suppress(Unavailable, Refused):
+                await self._leases.heartbeat(reading.lease_id, None)
 
     async def _find(
         self, candidates: Sequence[Candidate], accept: Sequence[str], skip: set[str]
@@ -271,7 +277,7 @@ class Restorer:
     async def _open(
         self,
         state: StateRow,
-        lease_id: str,
+        lease_id: str | None,
         ranges: Sequence[Range] | None,
         skip: set[str],
         *,

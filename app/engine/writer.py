@@ -24,8 +24,9 @@ from app.engine.errors import EngineError, Refused, Unavailable
 from app.engine.eviction import Evictor
 from app.engine.manifest import seal
 from app.engine.notes import Notes
+from app.engine.threads import trouble
 from storage.blocks.codec import EncodedBlock
-from storage.errors import Busy, DiskFull, OverLimit, StorageError, WriterFailed
+from storage.errors import OverLimit, StorageError, WriterFailed
 from storage.rows import Limits, OwnedBlock, RecordingRow, StateRow
 from storage.store import Publication, Store
 
@@ -78,7 +79,7 @@ class BlockWriter:
     @property
     def stopped(self) -> bool:
         """Whether nothing can be written any more."""
-        return self._closed or self.failed is not None
+        return self._closed or self.failed is not None or self._store.db.failed
 
     def write(
         self,
@@ -121,11 +122,12 @@ class BlockWriter:
                 return
             try:
                 self._work(jobs)
-            except BaseException as error:
-                # A fault of ours must not leave callers waiting for ever, nor go on writing.
-                self._fail("an unexpected error in the writer", error)
+            except Exception as error:
+                # A fault of ours: its transaction was rolled back, so the writer can go on; what
+                # must not happen is that anybody waits for ever.
+                _log.exception("writer_error")
                 for job in jobs:
-                    _settle(job, Unavailable("stopped", "the writer has stopped", 30))
+                    _settle(job, error)
 
     def _take(self) -> list[_Job] | None:
         """The jobs of one round: all of one sort that stand together, up to a batch of bytes."""
@@ -150,7 +152,7 @@ class BlockWriter:
         return jobs
 
     def _work(self, jobs: list[_Job]) -> None:
-        if self.failed is not None:
+        if self.failed is not None or self._store.db.failed:
             for job in jobs:
                 _settle(job, Unavailable("stopped", "the writer has stopped", 30))
             return
@@ -166,9 +168,11 @@ class BlockWriter:
                     job.done.set_result(job.run())
                 except WriterFailed as error:
                     self._fail("a write failed", error)
-                    job.done.set_exception(_stopped())
+                    job.done.set_exception(trouble(error))
+                except StorageError as error:
+                    job.done.set_exception(trouble(error))
                 except Exception as error:
-                    job.done.set_exception(_translated(error))
+                    job.done.set_exception(error)
 
     def _write(self, jobs: list[_Blocks]) -> None:
         owned = []
@@ -186,7 +190,7 @@ class BlockWriter:
             if isinstance(error, WriterFailed):
                 self._fail("a block write failed", error)
             for job in owned:
-                _settle(job, _translated(error))
+                _settle(job, trouble(error))
             return
         total = sum(len(job.blocks) for job in owned)
         self._notes.count("blocks_written", "", written)
@@ -212,7 +216,7 @@ class BlockWriter:
             if isinstance(error, WriterFailed):
                 self._fail("a commit failed", error)
             for job in jobs:
-                _settle(job, _translated(error))
+                _settle(job, trouble(error))
 
     def _publish_once(self, jobs: list[_Publish]) -> list[_Publish]:
         """One commit for all of them; returns those that need room first, which was then made."""
@@ -241,12 +245,14 @@ class BlockWriter:
             except OverLimit as over:
                 try:
                     self._evictor.make_room(over, limits)
-                except (EngineError, StorageError) as error:
-                    return _translated(error)
+                except EngineError as error:
+                    return error
+                except StorageError as error:
+                    return trouble(error)
             except StorageError as error:
                 if isinstance(error, WriterFailed):
                     self._fail("a commit failed", error)
-                return _translated(error)
+                return trouble(error)
             else:
                 return None
         return Refused("at_capacity", "no room could be made", retry_after_s=5)
@@ -268,17 +274,3 @@ def _size(job: _Job) -> int:
 def _settle(job: _Job, error: Exception) -> None:
     if not job.done.done():
         job.done.set_exception(error)
-
-
-def _stopped() -> Unavailable:
-    return Unavailable("stopped", "the writer has stopped; restart to recover", 30)
-
-
-def _translated(error: Exception) -> Exception:
-    if isinstance(error, DiskFull):
-        return Refused("low_space", "the device is full", retry_after_s=30)
-    if isinstance(error, WriterFailed):
-        return _stopped()
-    if isinstance(error, Busy):
-        return Unavailable("busy", "another process holds the write lock", 1)
-    return error

@@ -66,6 +66,7 @@ class Database:
         self.path = path
         self._write_wait_ms = write_wait_ms
         self._lock = threading.Lock()
+        self.failed = False
         self._reads = _engine(path, readonly=True)
         self._writes = {
             True: _engine(path, synchronous="FULL"),
@@ -99,8 +100,10 @@ class Database:
         Raises:
             Busy: the lock was not free in time; the body did not run.
             DiskFull: no room; nothing was written.
-            WriterFailed: an I/O error while writing.
+            WriterFailed: an I/O error while writing, now or earlier.
         """
+        if self.failed:
+            raise WriterFailed("an earlier write failed")
         deadline = time.monotonic() + (self._write_wait_ms if wait_ms is None else wait_ms) / 1000
         if not self._lock.acquire(timeout=max(0.0, deadline - time.monotonic())):
             raise Busy("the write lock of this process is held")
@@ -114,7 +117,10 @@ class Database:
                     raise
                 connection.exec_driver_sql("COMMIT")
         except OperationalError as error:
-            raise _translated(error) from error
+            translated = _translated(error)
+            # What the kernel still holds after a failed write is unknown: no write may follow.
+            self.failed = self.failed or isinstance(translated, WriterFailed)
+            raise translated from error
         finally:
             self._lock.release()
 

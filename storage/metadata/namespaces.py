@@ -38,14 +38,14 @@ _BY_ID = HotStatement(select(*_COLUMNS).where(t.c.id == bindparam("id")))
 def find(connection: Connection, name: str) -> NamespaceRow | None:
     """The namespace of that exact name."""
     row = _BY_NAME.first(connection, name=name)
-    return None if row is None else NamespaceRow(*row)
+    return None if row is None else NamespaceRow(*tuple(row))
 
 
 def by_id(connection: Connection, namespace_id: int) -> NamespaceRow:
     """The namespace of a row that refers to it."""
     row = _BY_ID.first(connection, id=namespace_id)
     assert row is not None, "foreign keys keep a namespace while anything refers to it"
-    return NamespaceRow(*row)
+    return NamespaceRow(*tuple(row))
 
 
 def ensure(connection: Connection, name: str) -> NamespaceRow:
@@ -73,7 +73,7 @@ def page(connection: Connection, after: str | None, limit: int) -> list[Namespac
     statement = select(*_COLUMNS).order_by(t.c.name).limit(limit)
     if after is not None:
         statement = statement.where(t.c.name > after)
-    return [NamespaceRow(*row) for row in connection.execute(statement)]
+    return [NamespaceRow(*tuple(row)) for row in connection.execute(statement)]
 
 
 def of_model(connection: Connection, model: str, besides: str, limit: int) -> list[NamespaceRow]:
@@ -84,7 +84,7 @@ def of_model(connection: Connection, model: str, besides: str, limit: int) -> li
         .order_by(t.c.entries.desc())
         .limit(limit)
     )
-    return [NamespaceRow(*row) for row in connection.execute(statement)]
+    return [NamespaceRow(*tuple(row)) for row in connection.execute(statement)]
 
 
 def count(connection: Connection, namespace_id: int, **deltas: int) -> None:

@@ -97,7 +97,7 @@ def release(
     mine = state_block.c.state == state
     if ordinal is not None:
         mine &= state_block.c.ordinal == ordinal
-    owned = dict(
+    owned: dict[int, int] = dict(
         connection.execute(
             select(state_block.c.block, func.count()).where(mine).group_by(state_block.c.block)
         )

@@ -94,7 +94,7 @@ def find(connection: Connection, state_id: str) -> RecordingRow | None:
     if row is None:
         return None
     width = len(states.COLUMNS)
-    state_row = StateRow(*row[:width])
+    state_row = StateRow(*tuple(row)[:width])
     name, tokens, owner, reserved, replace, ttl_ms, deadline = row[width:]
     return RecordingRow(
         state=state_row,
@@ -134,7 +134,7 @@ def due(
         )
         .limit(limit)
     )
-    return [StateRow(*row) for row in connection.execute(statement)]
+    return [StateRow(*tuple(row)) for row in connection.execute(statement)]
 
 
 def owners(connection: Connection) -> list[str]:

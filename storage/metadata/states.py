@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -85,13 +86,13 @@ def on_path(connection: Connection, namespace_id: int, tokens: bytes, most: int)
     token digest before serving it.
     """
     rows = _ON_PATH.all(connection, namespace_id=namespace_id, query=tokens, most=most)
-    return [StateRow(*row) for row in rows]
+    return [StateRow(*tuple(row)) for row in rows]
 
 
 def by_state_id(connection: Connection, state_id: str) -> StateRow | None:
     """The state of that name, in any status."""
     row = _BY_STATE_ID.first(connection, state_id=state_id)
-    return None if row is None else StateRow(*row)
+    return None if row is None else StateRow(*tuple(row))
 
 
 def components(connection: Connection, row: int) -> tuple[ComponentRow, ...]:
@@ -117,7 +118,7 @@ def held(
             state.c.node_id.is_not(None),
         )
     ).first()
-    return None if row is None else StateRow(*row)
+    return None if row is None else StateRow(*tuple(row))
 
 
 def publish(
@@ -143,13 +144,11 @@ def publish(
             state.c.node_id == node, state.c.kind == row.kind, state.c.status == "live"
         )
     ).first()
-    if before is not None:
+    old = None if before is None else StateRow(*tuple(before))
+    if old is not None:
         if not recording.replace:
             raise Conflict("the prefix is already held")
-        old = StateRow(*before)
         connection.execute(update(state).where(state.c.id == old.id).values(node_id=None))
-        if not is_leased(connection, old.state_id, now_boot_ms):
-            drop(connection, old, cause=None)
     _check_entries(connection, row.namespace_id, limits)
     connection.execute(
         update(state)
@@ -160,6 +159,8 @@ def publish(
     )
     totals.add(connection, entries=1)
     namespaces.count(connection, row.namespace_id, entries=1, logical_bytes=row.logical_bytes)
+    if old is not None and not is_leased(connection, old.state_id, now_boot_ms):
+        drop(connection, dataclasses.replace(old, node_id=None), cause=None)
 
 
 def drop(connection: Connection, row: StateRow, cause: str | None) -> int:
@@ -209,7 +210,7 @@ def least_recent(
     )
     if namespace_id is not None:
         statement = statement.where(state.c.namespace_id == namespace_id)
-    return [StateRow(*row) for row in connection.execute(statement)]
+    return [StateRow(*tuple(row)) for row in connection.execute(statement)]
 
 
 def without_node(connection: Connection, limit: int) -> list[StateRow]:
@@ -220,7 +221,7 @@ def without_node(connection: Connection, limit: int) -> list[StateRow]:
         .order_by(state.c.id)
         .limit(limit)
     )
-    return [StateRow(*row) for row in connection.execute(statement)]
+    return [StateRow(*tuple(row)) for row in connection.execute(statement)]
 
 
 def touch(connection: Connection, touches: Mapping[str, tuple[int, int]]) -> None:

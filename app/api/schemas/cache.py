@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal
 
 from pydantic import Field, model_validator
 
@@ -20,8 +20,8 @@ FailureClass = Literal[
     "internal",
 ]
 
-_ACCEPT = Field(
-    default_factory=lambda: ["full_state", "kv_recurrent", "kv"],
+_ACCEPT: Any = Field(
+    default=["full_state", "kv_recurrent", "kv"],
     min_length=1,
     max_length=4,
     description="Kinds the caller can import, in order of preference. `recurrent_only` is "
