@@ -7,6 +7,8 @@ from pathlib import Path
 from blake3 import blake3
 from pysqlite3 import dbapi2
 
+from storage.integrity import check
+
 
 def flip_block(data: Path, raw: bytes, *, at: int = 1000) -> None:
     """Flip one bit of the stored value of the block with these raw bytes, in the LMDB file itself."""
@@ -40,19 +42,5 @@ def sql(data: Path, statement: str, *parameters: object) -> list[tuple[object, .
 
 
 def checked(data: Path, *, allow_unowned: bool = False) -> list[str]:
-    """Findings of the integrity check, from a process of its own."""
-    import subprocess
-    import sys
-
-    program = (
-        "import sys, pathlib; from storage.integrity import check; "
-        f"print(*check(pathlib.Path(sys.argv[1]), allow_unowned={allow_unowned}), sep='\\n')"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", program, str(data)],
-        capture_output=True,
-        text=True,
-        check=True,
-        cwd=Path(__file__).parents[2],
-    )
-    return done.stdout.split("\n")[:-1] if done.stdout.strip() else []
+    """Findings of the integrity check."""
+    return check(data, allow_unowned=allow_unowned)

@@ -1,8 +1,14 @@
-"""A real server process on a data folder."""
+"""A real server process on a data folder.
+
+A server takes over a second to import what it needs, so servers of one worker are forked from a
+process that has imported it already and has opened nothing; those with crash points or several
+workers are started from the command line.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import multiprocessing
 import os
 import signal
 import socket
@@ -10,10 +16,13 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Protocol
 
 import httpx
 
 _ROOT = Path(__file__).parents[2]
+_forks = multiprocessing.get_context("forkserver")
+_forks.set_forkserver_preload(["app.main", "app.server", "migrations"])
 
 
 def free_port() -> int:
@@ -38,7 +47,7 @@ class Server:
             **settings,
         }
         self._failpoint = failpoint
-        self._process: subprocess.Popen[bytes] | None = None
+        self._process: _Process | None = None
 
     def launch(self) -> None:
         """Start without waiting for it to answer."""
@@ -48,15 +57,10 @@ class Server:
         }
         if self._failpoint is not None:
             environment["STATEHOLD_FAILPOINT"] = self._failpoint
-        with self.log.open("ab") as log:
-            self._process = subprocess.Popen(
-                [sys.executable, "-m", "app", "serve"],
-                cwd=_ROOT,
-                env=environment,
-                stdout=log,
-                stderr=log,
-                start_new_session=True,
-            )
+        if self._failpoint is None and int(str(self._settings.get("workers", 1))) == 1:
+            self._process = _Forked(environment, self.log)
+        else:
+            self._process = _Commanded(environment, self.log)
 
     def start(self, wait_s: float = 30) -> None:
         """Start and wait until it can serve."""
@@ -78,30 +82,30 @@ class Server:
 
     @property
     def exited(self) -> bool:
-        return self._process is not None and self._process.poll() is not None
+        return self._process is not None and self._process.code(0) is not None
 
     def wait(self, timeout_s: float = 30) -> int:
         """Wait for the process to end by itself; its exit code (negative: a signal)."""
         assert self._process is not None
-        return self._process.wait(timeout_s)
+        code = self._process.code(timeout_s)
+        assert code is not None, f"the server did not end:\n{self.logged()}"
+        return code
 
     def kill(self) -> None:
         """SIGKILL to the process and its workers."""
         assert self._process is not None
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self._process.pid, signal.SIGKILL)
-        self._process.wait()
+        self._process.code(30)
 
     def stop(self, timeout_s: float = 30) -> None:
         """SIGTERM, as an operator would."""
         if self._process is None or self.exited:
             return
-        self._process.terminate()
-        try:
-            self._process.wait(timeout_s)
-        except subprocess.TimeoutExpired:
+        os.kill(self._process.pid, signal.SIGTERM)
+        if self._process.code(timeout_s) is None:
             self.kill()
-            raise
+            raise RuntimeError(f"the server did not stop:\n{self.logged()}")
 
     def logged(self) -> str:
         return self.log.read_text(errors="replace") if self.log.exists() else ""
@@ -116,3 +120,65 @@ class Server:
                 if any("metadata.db" in os.readlink(fd) for fd in (path / "fd").iterdir()):
                     pids.append(int(path.name))
         return pids
+
+
+class _Process(Protocol):
+    @property
+    def pid(self) -> int: ...
+
+    def code(self, timeout_s: float) -> int | None:
+        """The exit code once it has ended, None if it has not within the time."""
+
+
+class _Commanded:
+    """Started from the command line."""
+
+    def __init__(self, environment: dict[str, str], log: Path) -> None:
+        with log.open("ab") as output:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "app", "serve"],
+                cwd=_ROOT,
+                env=environment,
+                stdout=output,
+                stderr=output,
+                start_new_session=True,
+            )
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    def code(self, timeout_s: float) -> int | None:
+        try:
+            return self._process.wait(timeout_s or 0.0001)
+        except subprocess.TimeoutExpired:
+            return None
+
+
+class _Forked:
+    """Forked from a process that has imported everything."""
+
+    def __init__(self, environment: dict[str, str], log: Path) -> None:
+        self._process = _forks.Process(target=_serve, args=(environment, str(log)))
+        self._process.start()
+
+    @property
+    def pid(self) -> int:
+        assert self._process.pid is not None
+        return self._process.pid
+
+    def code(self, timeout_s: float) -> int | None:
+        self._process.join(timeout_s)
+        return self._process.exitcode
+
+
+def _serve(environment: dict[str, str], log: str) -> None:
+    from app.cli import main
+
+    os.setsid()
+    os.environ.clear()
+    os.environ.update(environment)
+    output = os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+    os.dup2(output, 1)
+    os.dup2(output, 2)
+    raise SystemExit(main(["serve"]))
