@@ -204,7 +204,9 @@ def test_nan_in_an_identity_or_a_descriptor_is_refused(client: Client, value: st
     assert _post(client, "/v1/records", body)[0] in (400, 422)
 
 
-def test_50_mb_of_json_are_refused_without_being_read(module_server: Server, client: Client) -> None:
+def test_50_mb_of_json_are_refused_without_being_read(
+    module_server: Server, client: Client
+) -> None:
     before = _peak_kib(module_server)
     body = b'{"candidates": "' + b"x" * (50 << 20) + b'"}'
     assert _post(client, "/v1/lookup", body) == (413, "body_too_large")
@@ -316,9 +318,10 @@ def test_evicting_what_is_not_there_evicts_nothing(client: Client) -> None:
 
 
 def test_a_request_id_is_taken_over_only_if_it_is_harmless(client: Client) -> None:
-    assert client.get("/healthz", headers={"X-Request-Id": "a.b-c_1"}).headers[
-        "x-request-id"
-    ] == "a.b-c_1"
+    assert (
+        client.get("/healthz", headers={"X-Request-Id": "a.b-c_1"}).headers["x-request-id"]
+        == "a.b-c_1"
+    )
     for bad in ("x" * 65, "a b", "a;b", "<script>"):
         assert client.get("/healthz", headers={"X-Request-Id": bad}).headers["x-request-id"] != bad
 
@@ -331,7 +334,11 @@ def test_a_wrong_content_type_is_refused(client: Client) -> None:
 
 
 def test_a_contradictory_content_length_is_refused(module_server: Server) -> None:
-    for extra in (b"Content-Length: 5\r\nContent-Length: 6", b"Content-Length: -1", b"Content-Length: x"):
+    for extra in (
+        b"Content-Length: 5\r\nContent-Length: 6",
+        b"Content-Length: -1",
+        b"Content-Length: x",
+    ):
         with socket.create_connection(("127.0.0.1", module_server.port), timeout=10) as raw:
             raw.sendall(b"POST /v1/lookup HTTP/1.1\r\nHost: x\r\n" + extra + b"\r\n\r\nhello!")
             assert b" 400 " in raw.recv(4096).split(b"\r\n")[0]
