@@ -1,0 +1,1 @@
+"""Benchmarks: the real server, side by side with what the machine can do, in one run."""
