@@ -31,8 +31,8 @@ def main() -> None:
         sizes = (1_000, 10_000) if options.quick else (1_000, 100_000)
         figures["lookups"] = _lookups(sizes, 1.0 if options.quick else 2.5)
     if options.only in (None, "transfers"):
-        sizes = (16 << 20,) if options.quick else (16 << 20, 256 << 20)
-        figures["transfers"] = [_transfers(size, 5) for size in sizes]
+        payloads = (16 << 20,) if options.quick else (16 << 20, 256 << 20)
+        figures["transfers"] = [_transfers(size, 5) for size in payloads]
     if options.only == "big" or (options.only is None and not options.quick):
         figures["big_upload"] = _big(2 << 30)
     if options.json:

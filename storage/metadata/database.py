@@ -68,6 +68,9 @@ class Database:
         self._lock = threading.Lock()
         self.failed = False
         self._reads = _engine(path, readonly=True)
+        # A connection for each reading thread: no transaction outlives a call, so it may be kept.
+        self._mine = threading.local()
+        self._kept: list[Connection] = []
         self._writes = {
             True: _engine(path, synchronous="FULL"),
             False: _engine(path, synchronous="NORMAL"),
@@ -76,18 +79,17 @@ class Database:
     @contextmanager
     def read(self) -> Iterator[Connection]:
         """A connection for single-statement reads; each statement is its own snapshot."""
-        with self._reads.connect() as connection:
-            yield connection
+        yield self._reading()
 
     @contextmanager
     def snapshot(self) -> Iterator[Connection]:
         """Several reads of one moment. Keep it short: it holds the WAL."""
-        with self._reads.connect() as connection:
-            connection.exec_driver_sql("BEGIN")
-            try:
-                yield connection
-            finally:
-                connection.exec_driver_sql("ROLLBACK")
+        connection = self._reading()
+        connection.exec_driver_sql("BEGIN")
+        try:
+            yield connection
+        finally:
+            connection.exec_driver_sql("ROLLBACK")
 
     @contextmanager
     def write(self, *, durable: bool, wait_ms: int | None = None) -> Iterator[Connection]:
@@ -109,14 +111,16 @@ class Database:
             raise Busy("the write lock of this process is held")
         try:
             with self._writes[durable].connect() as connection:
-                _begin_immediate(connection, deadline)
+                driver = connection.connection.driver_connection
+                assert driver is not None
+                _begin_immediate(driver, deadline)
                 try:
                     yield connection
                 except BaseException:
-                    connection.exec_driver_sql("ROLLBACK")
+                    driver.execute("ROLLBACK")
                     raise
-                connection.exec_driver_sql("COMMIT")
-        except OperationalError as error:
+                driver.execute("COMMIT")
+        except (OperationalError, dbapi2.OperationalError) as error:
             translated = _translated(error)
             # What the kernel still holds after a failed write is unknown: no write may follow.
             self.failed = self.failed or isinstance(translated, WriterFailed)
@@ -143,8 +147,17 @@ class Database:
         except FileNotFoundError:
             return 0
 
+    def _reading(self) -> Connection:
+        connection: Connection | None = getattr(self._mine, "connection", None)
+        if connection is None:
+            connection = self._mine.connection = self._reads.connect()
+            self._kept.append(connection)
+        return connection
+
     def close(self) -> None:
         """Close every connection. The last process to close removes the WAL."""
+        for connection in self._kept:
+            connection.close()
         self._reads.dispose()
         for engine in self._writes.values():
             engine.dispose()
@@ -182,16 +195,16 @@ def _engine(path: Path, *, synchronous: str = "FULL", readonly: bool = False) ->
     return engine
 
 
-def _begin_immediate(connection: Connection, deadline: float) -> None:
+def _begin_immediate(driver: Any, deadline: float) -> None:
     # Our own wait instead of SQLite's busy handler, whose sleeps grow to 100 ms: a second worker's
     # transaction takes about a millisecond, and it may be the one in front of us.
-    connection.exec_driver_sql("PRAGMA busy_timeout=0")
     pause = 0.0002
+    driver.execute("PRAGMA busy_timeout=0")
     try:
         while True:
             try:
-                connection.exec_driver_sql("BEGIN IMMEDIATE")
-            except OperationalError as error:
+                driver.execute("BEGIN IMMEDIATE")
+            except dbapi2.OperationalError as error:
                 if not _is_busy(error):
                     raise
                 if time.monotonic() + pause > deadline:
@@ -201,23 +214,24 @@ def _begin_immediate(connection: Connection, deadline: float) -> None:
             else:
                 return
     finally:
-        connection.exec_driver_sql("PRAGMA busy_timeout=5000")
+        driver.execute("PRAGMA busy_timeout=5000")
 
 
-def _code(error: OperationalError) -> int:
-    return int(getattr(error.orig, "sqlite_errorcode", 0)) & 0xFF
+def _code(error: Exception) -> int:
+    """SQLite's primary result code, whether the error came from the driver or through SQLAlchemy."""
+    return int(getattr(getattr(error, "orig", error), "sqlite_errorcode", 0)) & 0xFF
 
 
-def _is_busy(error: OperationalError) -> bool:
-    return _code(error) == _SQLITE_BUSY or "locked" in str(error.orig)
+def _is_busy(error: Exception) -> bool:
+    return _code(error) == _SQLITE_BUSY
 
 
-def _translated(error: OperationalError) -> Exception:
-    code, words = _code(error), str(error.orig)
-    if code == _SQLITE_FULL or "disk is full" in words:
+def _translated(error: Exception) -> Exception:
+    code = _code(error)
+    if code == _SQLITE_FULL:
         return DiskFull("the device is full")
     if _is_busy(error):
         return Busy("the write lock of the store is held")
-    if code == _SQLITE_IOERR or "disk I/O error" in words:
+    if code == _SQLITE_IOERR:
         return WriterFailed("SQLite could not write")
     return error

@@ -5,10 +5,11 @@ A released lease stays for a while with its outcome, so that a release sent twic
 
 from __future__ import annotations
 
-from sqlalchemy import Connection, delete, insert, select, update
+from sqlalchemy import Connection, bindparam, delete, insert, select, update
 
 from storage.clock import wall_ms
 from storage.metadata.schema import lease as t
+from storage.metadata.statements import HotStatement
 from storage.rows import LeaseRow
 
 _COLUMNS = (
@@ -20,40 +21,54 @@ _COLUMNS = (
     t.c.created_at_ms,
 )
 
+_ADD = HotStatement(
+    insert(t).values(
+        lease_id=bindparam("lease"),
+        state_id=bindparam("state"),
+        ttl_ms=bindparam("ttl"),
+        expires_boot_ms=bindparam("end"),
+        created_at_ms=bindparam("now"),
+    )
+)
+_FIND = HotStatement(select(*_COLUMNS).where(t.c.lease_id == bindparam("lease")))
+_RENEW = HotStatement(
+    update(t)
+    .where(t.c.lease_id == bindparam("lease"), t.c.outcome.is_(None))
+    .values(expires_boot_ms=bindparam("end"))
+)
+_FINISH = HotStatement(
+    update(t).where(t.c.lease_id == bindparam("lease")).values(outcome=bindparam("word"))
+)
+
 
 def add(
     connection: Connection, lease_id: str, state_id: str, ttl_ms: int, now_boot_ms: int
 ) -> None:
     """Open a lease. The caller has seen the state live in this transaction."""
-    connection.execute(
-        insert(t).values(
-            lease_id=lease_id,
-            state_id=state_id,
-            ttl_ms=ttl_ms,
-            expires_boot_ms=now_boot_ms + ttl_ms,
-            created_at_ms=wall_ms(),
-        )
+    _ADD.run(
+        connection,
+        lease=lease_id,
+        state=state_id,
+        ttl=ttl_ms,
+        end=now_boot_ms + ttl_ms,
+        now=wall_ms(),
     )
 
 
 def find(connection: Connection, lease_id: str) -> LeaseRow | None:
     """The lease of that id, held or released."""
-    row = connection.execute(select(*_COLUMNS).where(t.c.lease_id == lease_id)).first()
+    row = _FIND.first(connection, lease=lease_id)
     return None if row is None else LeaseRow(*row)
 
 
 def renew(connection: Connection, lease_id: str, expires_boot_ms: int) -> None:
     """Move the end of a held lease."""
-    connection.execute(
-        update(t)
-        .where(t.c.lease_id == lease_id, t.c.outcome.is_(None))
-        .values(expires_boot_ms=expires_boot_ms)
-    )
+    _RENEW.run(connection, lease=lease_id, end=expires_boot_ms)
 
 
 def finish(connection: Connection, lease_id: str, outcome: str) -> None:
     """The holder is done."""
-    connection.execute(update(t).where(t.c.lease_id == lease_id).values(outcome=outcome))
+    _FINISH.run(connection, lease=lease_id, word=outcome)
 
 
 def count_held(connection: Connection, now_boot_ms: int) -> int:

@@ -34,6 +34,25 @@ _COLUMNS = (
 _BY_NAME = HotStatement(select(*_COLUMNS).where(t.c.name == bindparam("name")))
 _BY_ID = HotStatement(select(*_COLUMNS).where(t.c.id == bindparam("id")))
 
+_ADD = HotStatement(
+    insert(t).values(
+        name=bindparam("name"),
+        entries=0,
+        stored_bytes=0,
+        logical_bytes=0,
+        created_at_ms=bindparam("now"),
+    )
+)
+_COUNT = HotStatement(
+    update(t)
+    .where(t.c.id == bindparam("which"))
+    .values(
+        entries=t.c.entries + bindparam("by_entries"),
+        stored_bytes=t.c.stored_bytes + bindparam("by_stored"),
+        logical_bytes=t.c.logical_bytes + bindparam("by_logical"),
+    )
+)
+
 
 def find(connection: Connection, name: str) -> NamespaceRow | None:
     """The namespace of that exact name."""
@@ -53,11 +72,7 @@ def ensure(connection: Connection, name: str) -> NamespaceRow:
     found = find(connection, name)
     if found is not None:
         return found
-    connection.execute(
-        insert(t).values(
-            name=name, entries=0, stored_bytes=0, logical_bytes=0, created_at_ms=wall_ms()
-        )
-    )
+    _ADD.run(connection, name=name, now=wall_ms())
     made = find(connection, name)
     assert made is not None
     return made
@@ -87,10 +102,19 @@ def of_model(connection: Connection, model: str, besides: str, limit: int) -> li
     return [NamespaceRow(*tuple(row)) for row in connection.execute(statement)]
 
 
-def count(connection: Connection, namespace_id: int, **deltas: int) -> None:
-    """Add to `entries`, `stored_bytes` or `logical_bytes`."""
-    connection.execute(
-        update(t)
-        .where(t.c.id == namespace_id)
-        .values({t.c[name]: t.c[name] + delta for name, delta in deltas.items()})
+def count(
+    connection: Connection,
+    namespace_id: int,
+    *,
+    entries: int = 0,
+    stored_bytes: int = 0,
+    logical_bytes: int = 0,
+) -> None:
+    """Add to the counts."""
+    _COUNT.run(
+        connection,
+        which=namespace_id,
+        by_entries=entries,
+        by_stored=stored_bytes,
+        by_logical=logical_bytes,
     )

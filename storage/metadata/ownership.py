@@ -15,12 +15,72 @@ from sqlalchemy import Connection, bindparam, delete, exists, func, insert, sele
 from storage.errors import OverLimit
 from storage.metadata import namespaces, totals
 from storage.metadata.schema import block, state_block
+from storage.metadata.statements import HotStatement
 from storage.rows import Limits
 
-_ADD_REFS = (
+_FIND = HotStatement(
+    select(block.c.id, block.c.stored_bytes).where(block.c.digest == bindparam("digest"))
+)
+_ADD = HotStatement(
+    insert(block)
+    .values(
+        digest=bindparam("digest"),
+        raw_bytes=bindparam("raw_bytes"),
+        stored_bytes=bindparam("stored_bytes"),
+        refs=0,
+    )
+    .returning(block.c.id)
+)
+_ADD_REFS = HotStatement(
     update(block)
-    .where(block.c.id == bindparam("block_id"))
+    .where(block.c.id == bindparam("which"))
     .values(refs=block.c.refs + bindparam("owners"))
+)
+_OWNED_IN_NAMESPACE = HotStatement(
+    select(state_block.c.block)
+    .where(
+        state_block.c.block == bindparam("which"),
+        state_block.c.namespace_id == bindparam("namespace_id"),
+    )
+    .limit(1)
+)
+_ADD_OWNER = HotStatement(
+    insert(state_block).values(
+        state=bindparam("state"),
+        ordinal=bindparam("ordinal"),
+        seq=bindparam("seq"),
+        block=bindparam("which"),
+        namespace_id=bindparam("namespace_id"),
+    )
+)
+_ALL = -1  # no component has this ordinal
+_MINE = (state_block.c.state == bindparam("state")) & (
+    (bindparam("ordinal") == _ALL) | (state_block.c.ordinal == bindparam("ordinal"))
+)
+_OWNED = HotStatement(
+    select(state_block.c.block, func.count()).where(_MINE).group_by(state_block.c.block)
+)
+_DISOWN = HotStatement(delete(state_block).where(_MINE))
+_AFTERWARDS = HotStatement(
+    select(
+        block.c.stored_bytes,
+        block.c.refs,
+        exists().where(
+            state_block.c.block == bindparam("which"),
+            state_block.c.namespace_id == bindparam("namespace_id"),
+        ),
+    ).where(block.c.id == bindparam("which"))
+)
+_UNOWNED = HotStatement(
+    select(block.c.id, block.c.digest)
+    .where(block.c.refs == 0)
+    .order_by(block.c.id)
+    .limit(bindparam("most"))
+)
+_FORGET = HotStatement(
+    delete(block)
+    .where(block.c.id == bindparam("which"), block.c.refs == 0)
+    .returning(block.c.stored_bytes)
 )
 
 
@@ -42,49 +102,43 @@ def own(
         limits: what the store and the namespace may hold afterwards.
 
     Raises:
-        OverLimit: nothing was changed; roll back, make room, try again.
+        OverLimit: roll back, make room, try again.
 
-    Cost: five statements however many blocks; per block one row in `state_block` and one probe.
+    Cost: for each distinct block two point reads and up to two writes, for each block one row.
     """
     sizes = {digest: (raw, stored) for digest, raw, stored in blocks}
-    held = _rows(connection, list(sizes))
-    fresh = [digest for digest in sizes if digest not in held]
-    new_bytes = sum(sizes[digest][1] for digest in fresh)
-    in_namespace = _owned_by_namespace(connection, namespace_id, [id_ for id_, _ in held.values()])
-    namespace_bytes = new_bytes + sum(
-        stored for id_, stored in held.values() if id_ not in in_namespace
-    )
+    rows: dict[bytes, int] = {}
+    new_bytes = namespace_bytes = 0
+    for digest, (raw_bytes, stored_bytes) in sizes.items():
+        found = _FIND.first(connection, digest=digest)
+        if found is None:
+            new_bytes += stored_bytes
+            namespace_bytes += stored_bytes
+            rows[digest] = _ADD.scalar(
+                connection, digest=digest, raw_bytes=raw_bytes, stored_bytes=stored_bytes
+            )
+            continue
+        rows[digest], held_bytes = found
+        if (
+            _OWNED_IN_NAMESPACE.first(connection, which=rows[digest], namespace_id=namespace_id)
+            is None
+        ):
+            namespace_bytes += held_bytes
     check_room(connection, namespace_id, limits, new_bytes, namespace_bytes)
-    if fresh:
-        connection.execute(
-            insert(block),
-            [
-                {
-                    "digest": digest,
-                    "raw_bytes": sizes[digest][0],
-                    "stored_bytes": sizes[digest][1],
-                    "refs": 0,
-                }
-                for digest in fresh
-            ],
-        )
-        held |= _rows(connection, fresh)
     owners = Counter(digest for digest, _, _ in blocks)
-    connection.execute(
-        _ADD_REFS, [{"block_id": held[digest][0], "owners": n} for digest, n in owners.items()]
-    )
-    connection.execute(
-        insert(state_block),
-        [
+    _ADD_REFS.many(connection, ({"which": rows[d], "owners": n} for d, n in owners.items()))
+    _ADD_OWNER.many(
+        connection,
+        (
             {
                 "state": state,
                 "ordinal": ordinal,
                 "seq": first_seq + index,
-                "block": held[digest][0],
+                "which": rows[digest],
                 "namespace_id": namespace_id,
             }
             for index, (digest, _, _) in enumerate(blocks)
-        ],
+        ),
     )
     totals.add(connection, stored_bytes=new_bytes)
     namespaces.count(connection, namespace_id, stored_bytes=namespace_bytes)
@@ -94,61 +148,34 @@ def release(
     connection: Connection, *, state: int, namespace_id: int, ordinal: int | None = None
 ) -> int:
     """Give up a state's blocks, or those of one component. Returns the bytes left without an owner."""
-    mine = state_block.c.state == state
-    if ordinal is not None:
-        mine &= state_block.c.ordinal == ordinal
-    owned: dict[int, int] = dict(
-        connection.execute(
-            select(state_block.c.block, func.count()).where(mine).group_by(state_block.c.block)
-        )
-        .tuples()
-        .all()
-    )
+    which = _ALL if ordinal is None else ordinal
+    owned = _OWNED.all(connection, state=state, ordinal=which)
     if not owned:
         return 0
-    connection.execute(delete(state_block).where(mine))
-    connection.execute(
-        _ADD_REFS, [{"block_id": id_, "owners": -count} for id_, count in owned.items()]
-    )
-    left_namespace = 0
-    unowned = 0
-    ids = list(owned)
-    for start in range(0, len(ids), 500):
-        part = ids[start : start + 500]
-        still = exists().where(
-            state_block.c.block == block.c.id, state_block.c.namespace_id == namespace_id
-        )
-        left_namespace += connection.execute(
-            select(func.coalesce(func.sum(block.c.stored_bytes), 0)).where(
-                block.c.id.in_(part), ~still
-            )
-        ).scalar_one()
-        unowned += connection.execute(
-            select(func.coalesce(func.sum(block.c.stored_bytes), 0)).where(
-                block.c.id.in_(part), block.c.refs == 0
-            )
-        ).scalar_one()
+    _DISOWN.run(connection, state=state, ordinal=which)
+    _ADD_REFS.many(connection, ({"which": id_, "owners": -count} for id_, count in owned))
+    left_namespace = unowned_bytes = 0
+    for id_, _ in owned:
+        row = _AFTERWARDS.first(connection, which=id_, namespace_id=namespace_id)
+        assert row is not None
+        stored_bytes, refs, still_in_namespace = row
+        if not still_in_namespace:
+            left_namespace += stored_bytes
+        if refs == 0:
+            unowned_bytes += stored_bytes
     namespaces.count(connection, namespace_id, stored_bytes=-left_namespace)
-    return int(unowned)
+    return int(unowned_bytes)
 
 
 def unowned(connection: Connection, limit: int) -> list[tuple[int, bytes]]:
     """Blocks without an owner: (row, digest). Call under the write lock if they are to be deleted."""
-    rows = connection.execute(
-        select(block.c.id, block.c.digest)
-        .where(block.c.refs == 0)
-        .order_by(block.c.id)
-        .limit(limit)
-    )
-    return [(row.id, row.digest) for row in rows]
+    return _UNOWNED.all(connection, most=limit)
 
 
 def forget(connection: Connection, rows: Sequence[int]) -> None:
     """Remove the rows of blocks whose values are gone."""
-    freed = connection.execute(
-        delete(block).where(block.c.id.in_(rows), block.c.refs == 0).returning(block.c.stored_bytes)
-    ).scalars()
-    totals.add(connection, stored_bytes=-sum(freed))
+    freed = sum(_FORGET.scalar(connection, which=row) or 0 for row in rows)
+    totals.add(connection, stored_bytes=-freed)
 
 
 def check_room(
@@ -179,23 +206,4 @@ def check_room(
 
 def known(connection: Connection, digests: Sequence[bytes]) -> set[bytes]:
     """Which of these digests have a row (owned or waiting to be reclaimed)."""
-    return set(_rows(connection, digests))
-
-
-def _rows(connection: Connection, digests: Sequence[bytes]) -> dict[bytes, tuple[int, int]]:
-    rows = connection.execute(
-        select(block.c.digest, block.c.id, block.c.stored_bytes).where(block.c.digest.in_(digests))
-    )
-    return {row.digest: (row.id, row.stored_bytes) for row in rows}
-
-
-def _owned_by_namespace(connection: Connection, namespace_id: int, ids: list[int]) -> set[int]:
-    if not ids:
-        return set()
-    return set(
-        connection.execute(
-            select(state_block.c.block)
-            .distinct()
-            .where(state_block.c.block.in_(ids), state_block.c.namespace_id == namespace_id)
-        ).scalars()
-    )
+    return {digest for digest in digests if _FIND.first(connection, digest=digest) is not None}

@@ -83,6 +83,40 @@ _DEEPEST = HotStatement(
     select(_path.c.id, _path.c.depth).order_by(_path.c.depth.desc()).limit(literal(1))
 )
 
+_CHILD = HotStatement(
+    select(t.c.id, t.c.edge).where(
+        t.c.parent_id == bindparam("parent"), t.c.first_token == bindparam("first")
+    )
+)
+_NODE = HotStatement(
+    select(t.c.parent_id, t.c.first_token, t.c.edge, t.c.depth).where(t.c.id == bindparam("node"))
+)
+_CHILDREN = HotStatement(
+    select(t.c.id, t.c.edge).where(t.c.parent_id == bindparam("node")).limit(2)
+)
+_HAS_STATE = HotStatement(select(exists().where(state.c.node_id == bindparam("node"))))
+_INSERT = HotStatement(
+    insert_into(t)
+    .values(
+        namespace_id=bindparam("namespace_id"),
+        parent_id=bindparam("parent"),
+        first_token=bindparam("first"),
+        edge=bindparam("to_edge"),
+        depth=bindparam("to_depth"),
+    )
+    .returning(t.c.id)
+)
+_MOVE = HotStatement(
+    update(t)
+    .where(t.c.id == bindparam("node"))
+    .values(
+        parent_id=bindparam("parent"),
+        first_token=bindparam("first"),
+        edge=bindparam("to_edge"),
+    )
+)
+_DELETE = HotStatement(delete(t).where(t.c.id == bindparam("node")))
+
 
 def insert(connection: Connection, namespace_id: int, tokens: bytes) -> int:
     """The node that stands for exactly `tokens`, made by splitting an edge where there is none."""
@@ -91,14 +125,11 @@ def insert(connection: Connection, namespace_id: int, tokens: bytes) -> int:
     rest = tokens[depth * _TOKEN_BYTES :]
     if not rest:
         return int(node)
-    child = connection.execute(
-        select(t.c.id, t.c.edge).where(
-            t.c.parent_id == node, t.c.first_token == rest[:_TOKEN_BYTES]
-        )
-    ).first()
+    child = _CHILD.first(connection, parent=node, first=rest[:_TOKEN_BYTES])
     if child is not None:
-        common = _common_tokens(rest, child.edge)
-        node = _split(connection, namespace_id, child.id, common)
+        child_id, edge = child
+        common = _common_tokens(rest, edge)
+        node = _split(connection, namespace_id, child_id, common)
         depth += common
         rest = rest[common * _TOKEN_BYTES :]
         if not rest:
@@ -110,30 +141,24 @@ def remove(connection: Connection, node_id: int) -> None:
     """A state left the node: take out what serves no state any more, upwards, and join edges."""
     current: int | None = node_id
     while current is not None:
-        node = connection.execute(
-            select(t.c.parent_id, t.c.first_token, t.c.edge).where(t.c.id == current)
-        ).one()
-        if node.parent_id is None or _has_state(connection, current):
+        node = _NODE.first(connection, node=current)
+        assert node is not None
+        parent, first_token, edge, _ = node
+        if parent is None or _HAS_STATE.scalar(connection, node=current):
             return
-        children = connection.execute(
-            select(t.c.id, t.c.edge).where(t.c.parent_id == current).limit(2)
-        ).all()
+        children = _CHILDREN.all(connection, node=current)
         if len(children) > 1:
             return
         if children:
-            child = children[0]
-            _set(connection, current, first_token=_NOWHERE)
-            _set(
-                connection,
-                child.id,
-                parent_id=node.parent_id,
-                first_token=node.first_token,
-                edge=node.edge + child.edge,
+            child, child_edge = children[0]
+            _MOVE.run(connection, node=current, parent=parent, first=_NOWHERE, to_edge=edge)
+            _MOVE.run(
+                connection, node=child, parent=parent, first=first_token, to_edge=edge + child_edge
             )
-        connection.execute(delete(t).where(t.c.id == current))
+        _DELETE.run(connection, node=current)
         if children:
             return
-        current = node.parent_id
+        current = parent
 
 
 def tokens_of(connection: Connection, node_id: int) -> bytes:
@@ -220,52 +245,39 @@ def _add(
     connection: Connection, namespace_id: int, parent: int | None, edge: bytes, depth: int
 ) -> int:
     return int(
-        connection.execute(
-            insert_into(t)
-            .values(
-                namespace_id=namespace_id,
-                parent_id=parent,
-                first_token=edge[:_TOKEN_BYTES],
-                edge=edge,
-                depth=depth,
-            )
-            .returning(t.c.id)
-        ).scalar_one()
+        _INSERT.scalar(
+            connection,
+            namespace_id=namespace_id,
+            parent=parent,
+            first=edge[:_TOKEN_BYTES],
+            to_edge=edge,
+            to_depth=depth,
+        )
     )
 
 
 def _split(connection: Connection, namespace_id: int, child: int, common: int) -> int:
     """Put a new node into the child's edge after `common` tokens; the child keeps its id."""
-    node = connection.execute(
-        select(t.c.parent_id, t.c.first_token, t.c.edge, t.c.depth).where(t.c.id == child)
-    ).one()
+    node = _NODE.first(connection, node=child)
+    assert node is not None
+    parent, first_token, edge, depth = node
     cut = common * _TOKEN_BYTES
-    upper, lower = node.edge[:cut], node.edge[cut:]
-    depth = node.depth - len(lower) // _TOKEN_BYTES
+    upper, lower = edge[:cut], edge[cut:]
     # Siblings must differ in their first token at every moment: the new node waits below the child
     # under a token that no edge has, until the child has made way.
-    middle = connection.execute(
-        insert_into(t)
-        .values(
+    middle = int(
+        _INSERT.scalar(
+            connection,
             namespace_id=namespace_id,
-            parent_id=child,
-            first_token=_NOWHERE,
-            edge=upper,
-            depth=depth,
+            parent=child,
+            first=_NOWHERE,
+            to_edge=upper,
+            to_depth=depth - len(lower) // _TOKEN_BYTES,
         )
-        .returning(t.c.id)
-    ).scalar_one()
-    _set(connection, child, parent_id=middle, first_token=lower[:_TOKEN_BYTES], edge=lower)
-    _set(connection, middle, parent_id=node.parent_id, first_token=node.first_token)
-    return int(middle)
-
-
-def _set(connection: Connection, node: int, **values: object) -> None:
-    connection.execute(update(t).where(t.c.id == node).values(**values))
-
-
-def _has_state(connection: Connection, node: int) -> bool:
-    return bool(connection.execute(select(exists().where(state.c.node_id == node))).scalar_one())
+    )
+    _MOVE.run(connection, node=child, parent=middle, first=lower[:_TOKEN_BYTES], to_edge=lower)
+    _MOVE.run(connection, node=middle, parent=parent, first=first_token, to_edge=upper)
+    return middle
 
 
 def _common_tokens(a: bytes, b: bytes) -> int:

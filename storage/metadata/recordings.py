@@ -2,14 +2,57 @@
 
 from __future__ import annotations
 
-from sqlalchemy import Connection, func, insert, or_, select, update
+from sqlalchemy import Connection, bindparam, delete, func, insert, or_, select, update
 
 from storage.clock import wall_ms
 from storage.metadata import namespaces, settings, states, totals
 from storage.metadata.schema import namespace as namespace_table
 from storage.metadata.schema import recording as t
 from storage.metadata.schema import state
+from storage.metadata.statements import HotStatement
 from storage.rows import AdmissionFacts, NewRecording, RecordingRow, StateRow
+
+_IN_FLIGHT = HotStatement(
+    select(state.c.state_id).where(
+        state.c.namespace_id == bindparam("namespace_id"),
+        state.c.token_digest == bindparam("token_digest"),
+        state.c.kind == bindparam("kind"),
+        state.c.status == "recording",
+    )
+)
+_ADD = HotStatement(
+    insert(t).values(
+        state=bindparam("of"),
+        tokens=bindparam("tokens"),
+        owner=bindparam("owner"),
+        reserved_bytes=bindparam("reserved_bytes"),
+        replace=bindparam("replaces"),
+        ttl_ms=bindparam("ttl_ms"),
+        deadline_boot_ms=bindparam("deadline"),
+    )
+)
+_FIND = HotStatement(
+    select(
+        *states.COLUMNS,
+        namespace_table.c.name,
+        t.c.tokens,
+        t.c.owner,
+        t.c.reserved_bytes,
+        t.c.replace,
+        t.c.ttl_ms,
+        t.c.deadline_boot_ms,
+    )
+    .select_from(t)
+    .join(state, state.c.id == t.c.state)
+    .join(namespace_table, namespace_table.c.id == state.c.namespace_id)
+    .where(state.c.state_id == bindparam("state_id"), state.c.status == "recording")
+)
+_EXTEND = HotStatement(
+    update(t)
+    .where(t.c.state == bindparam("of"))
+    .values(deadline_boot_ms=bindparam("now") + t.c.ttl_ms)
+)
+_FINISH = HotStatement(delete(t).where(t.c.state == bindparam("of")))
 
 
 def facts(connection: Connection, new: NewRecording) -> AdmissionFacts:
@@ -18,14 +61,9 @@ def facts(connection: Connection, new: NewRecording) -> AdmissionFacts:
     held = in_flight = None
     if row is not None:
         held = states.held(connection, row.id, new.token_digest, new.kind)
-        in_flight = connection.execute(
-            select(state.c.state_id).where(
-                state.c.namespace_id == row.id,
-                state.c.token_digest == new.token_digest,
-                state.c.kind == new.kind,
-                state.c.status == "recording",
-            )
-        ).scalar()
+        in_flight = _IN_FLIGHT.scalar(
+            connection, namespace_id=row.id, token_digest=new.token_digest, kind=new.kind
+        )
     return AdmissionFacts(
         namespace=row,
         store_mode=settings.read(connection, "mode"),
@@ -58,16 +96,15 @@ def admit(connection: Connection, new: NewRecording, owner: str, now_boot_ms: in
         },
         [(component.name, component.raw_bytes) for component in new.components],
     )
-    connection.execute(
-        insert(t).values(
-            state=state_row,
-            tokens=new.tokens,
-            owner=owner,
-            reserved_bytes=new.logical_bytes,
-            replace=int(new.replace),
-            ttl_ms=new.ttl_ms,
-            deadline_boot_ms=now_boot_ms + new.ttl_ms,
-        )
+    _ADD.run(
+        connection,
+        of=state_row,
+        tokens=new.tokens,
+        owner=owner,
+        reserved_bytes=new.logical_bytes,
+        replaces=int(new.replace),
+        ttl_ms=new.ttl_ms,
+        deadline=now_boot_ms + new.ttl_ms,
     )
     states.charge(connection, row.id, new.overhead_bytes)
     return row.id
@@ -75,26 +112,11 @@ def admit(connection: Connection, new: NewRecording, owner: str, now_boot_ms: in
 
 def find(connection: Connection, state_id: str) -> RecordingRow | None:
     """The recording of that name, while it is under way."""
-    row = connection.execute(
-        select(
-            *states.COLUMNS,
-            namespace_table.c.name,
-            t.c.tokens,
-            t.c.owner,
-            t.c.reserved_bytes,
-            t.c.replace,
-            t.c.ttl_ms,
-            t.c.deadline_boot_ms,
-        )
-        .select_from(t)
-        .join(state, state.c.id == t.c.state)
-        .join(namespace_table, namespace_table.c.id == state.c.namespace_id)
-        .where(state.c.state_id == state_id, state.c.status == "recording")
-    ).first()
+    row = _FIND.first(connection, state_id=state_id)
     if row is None:
         return None
     width = len(states.COLUMNS)
-    state_row = StateRow(*tuple(row)[:width])
+    state_row = StateRow(*row[:width])
     name, tokens, owner, reserved, replace, ttl_ms, deadline = row[width:]
     return RecordingRow(
         state=state_row,
@@ -111,14 +133,12 @@ def find(connection: Connection, state_id: str) -> RecordingRow | None:
 
 def extend(connection: Connection, state_row: int, now_boot_ms: int) -> None:
     """Something arrived: the recording's time begins anew."""
-    connection.execute(
-        update(t).where(t.c.state == state_row).values(deadline_boot_ms=now_boot_ms + t.c.ttl_ms)
-    )
+    _EXTEND.run(connection, of=state_row, now=now_boot_ms)
 
 
 def finish(connection: Connection, state_row: int) -> None:
     """The state is no recording any more."""
-    connection.execute(t.delete().where(t.c.state == state_row))
+    _FINISH.run(connection, of=state_row)
 
 
 def due(

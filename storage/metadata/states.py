@@ -9,13 +9,19 @@ from typing import Any
 from sqlalchemy import (
     ColumnElement,
     Connection,
+    Integer,
+    Text,
     bindparam,
-    case,
     delete,
     exists,
+    func,
     insert,
+    literal,
     select,
     update,
+)
+from sqlalchemy import (
+    null as sql_null,
 )
 
 from storage.clock import wall_ms
@@ -79,6 +85,81 @@ _BLOCKS = HotStatement(
 )
 
 
+def _leased(state_id: ColumnElement[str], now_boot_ms: ColumnElement[int]) -> ColumnElement[bool]:
+    return exists().where(
+        lease.c.state_id == state_id,
+        lease.c.outcome.is_(None),
+        lease.c.expires_boot_ms > now_boot_ms,
+    )
+
+
+_HELD = HotStatement(
+    select(*COLUMNS).where(
+        state.c.namespace_id == bindparam("namespace_id"),
+        state.c.token_digest == bindparam("token_digest"),
+        state.c.kind == bindparam("kind"),
+        state.c.status == "live",
+        state.c.node_id.is_not(None),
+    )
+)
+_LIVE_AT = HotStatement(
+    select(*COLUMNS).where(
+        state.c.node_id == bindparam("node"),
+        state.c.kind == bindparam("kind"),
+        state.c.status == "live",
+    )
+)
+_IS_LEASED = HotStatement(
+    select(_leased(bindparam("leased", type_=Text), bindparam("now", type_=Integer)))
+)
+_ADD = HotStatement(
+    insert(state)
+    .values(
+        {
+            column: bindparam(column.name)
+            for column in state.c
+            if column.name not in ("id", "node_id", "manifest_digest")
+        }
+    )
+    .returning(state.c.id)
+)
+_ADD_COMPONENT = HotStatement(
+    insert(component).values(
+        state=bindparam("of"),
+        ordinal=bindparam("ordinal"),
+        name=bindparam("name"),
+        raw_bytes=bindparam("raw_bytes"),
+    )
+)
+_SET_COMPONENT = HotStatement(
+    update(component)
+    .where(component.c.state == bindparam("which"), component.c.ordinal == bindparam("at"))
+    .values(digest=bindparam("to_digest"), upload=bindparam("to_upload"))
+)
+_DETACH = HotStatement(
+    update(state).where(state.c.id == bindparam("which")).values(node_id=sql_null())
+)
+_GO_LIVE = HotStatement(
+    update(state)
+    .where(state.c.id == bindparam("which"))
+    .values(
+        status="live",
+        node_id=bindparam("node"),
+        manifest_digest=bindparam("digest"),
+        touched_at_ms=bindparam("now"),
+    )
+)
+_DELETE = HotStatement(delete(state).where(state.c.id == bindparam("which")))
+_TOUCH = HotStatement(
+    update(state)
+    .where(state.c.state_id == bindparam("touched"))
+    .values(
+        touched_at_ms=func.max(state.c.touched_at_ms, bindparam("at_ms")),
+        hits=state.c.hits + bindparam("uses"),
+    )
+)
+
+
 def on_path(connection: Connection, namespace_id: int, tokens: bytes, most: int) -> list[StateRow]:
     """States whose tokens the tree says are a prefix of `tokens`, longest first, newest first.
 
@@ -109,16 +190,8 @@ def held(
     connection: Connection, namespace_id: int, token_digest: bytes, kind: str
 ) -> StateRow | None:
     """The live state of exactly this prefix and kind that lookups can see."""
-    row = connection.execute(
-        select(*COLUMNS).where(
-            state.c.namespace_id == namespace_id,
-            state.c.token_digest == token_digest,
-            state.c.kind == kind,
-            state.c.status == "live",
-            state.c.node_id.is_not(None),
-        )
-    ).first()
-    return None if row is None else StateRow(*tuple(row))
+    row = _HELD.first(connection, namespace_id=namespace_id, token_digest=token_digest, kind=kind)
+    return None if row is None else StateRow(*row)
 
 
 def publish(
@@ -139,26 +212,15 @@ def publish(
     """
     row = recording.state
     node = radix.insert(connection, row.namespace_id, recording.tokens)
-    before = connection.execute(
-        select(*COLUMNS).where(
-            state.c.node_id == node, state.c.kind == row.kind, state.c.status == "live"
-        )
-    ).first()
-    old = None if before is None else StateRow(*tuple(before))
+    before = _LIVE_AT.first(connection, node=node, kind=row.kind)
+    old = None if before is None else StateRow(*before)
     if old is not None:
         if not recording.replace:
             raise Conflict("the prefix is already held")
-        connection.execute(update(state).where(state.c.id == old.id).values(node_id=None))
+        _DETACH.run(connection, which=old.id)
     _check_entries(connection, row.namespace_id, limits)
-    connection.execute(
-        update(state)
-        .where(state.c.id == row.id)
-        .values(
-            status="live", node_id=node, manifest_digest=manifest_digest, touched_at_ms=wall_ms()
-        )
-    )
-    totals.add(connection, entries=1)
-    namespaces.count(connection, row.namespace_id, entries=1, logical_bytes=row.logical_bytes)
+    _GO_LIVE.run(connection, which=row.id, node=node, digest=manifest_digest, now=wall_ms())
+    count_live(connection, row, 1)
     if old is not None and not is_leased(connection, old.state_id, now_boot_ms):
         drop(connection, dataclasses.replace(old, node_id=None), cause=None)
 
@@ -172,7 +234,7 @@ def drop(connection: Connection, row: StateRow, cause: str | None) -> int:
     unowned = ownership.release(connection, state=row.id, namespace_id=row.namespace_id)
     if cause is not None:
         tombstones.add(connection, row, cause)
-    connection.execute(delete(state).where(state.c.id == row.id))
+    _DELETE.run(connection, which=row.id)
     if row.node_id is not None:
         radix.remove(connection, row.node_id)
     charge(connection, row.namespace_id, -row.overhead_bytes)
@@ -195,7 +257,7 @@ def count_live(connection: Connection, row: StateRow, by: int) -> None:
 
 def is_leased(connection: Connection, state_id: str, now_boot_ms: int) -> bool:
     """Whether anybody holds an unexpired lease on it."""
-    return bool(connection.execute(select(_leased(state_id, now_boot_ms))).scalar_one())
+    return bool(_IS_LEASED.scalar(connection, leased=state_id, now=now_boot_ms))
 
 
 def least_recent(
@@ -204,7 +266,7 @@ def least_recent(
     """Live states nobody leases, least recently touched first."""
     statement = (
         select(*COLUMNS)
-        .where(state.c.status == "live", ~_leased(state.c.state_id, now_boot_ms))
+        .where(state.c.status == "live", ~_leased(state.c.state_id, literal(now_boot_ms)))
         .order_by(state.c.touched_at_ms, state.c.id)
         .limit(limit)
     )
@@ -226,19 +288,12 @@ def without_node(connection: Connection, limit: int) -> list[StateRow]:
 
 def touch(connection: Connection, touches: Mapping[str, tuple[int, int]]) -> None:
     """Note last use: state_id -> (wall ms, uses since the last note). Never moves a time back."""
-    connection.execute(
-        update(state)
-        .where(
-            state.c.state_id == bindparam("touched"),
-        )
-        .values(
-            touched_at_ms=_greatest(state.c.touched_at_ms, bindparam("at_ms")),
-            hits=state.c.hits + bindparam("uses"),
-        ),
-        [
+    _TOUCH.many(
+        connection,
+        (
             {"touched": state_id, "at_ms": at_ms, "uses": uses}
             for state_id, (at_ms, uses) in touches.items()
-        ],
+        ),
     )
 
 
@@ -275,23 +330,18 @@ def set_component(
     connection: Connection, row: int, ordinal: int, *, digest: bytes | None, upload: str | None
 ) -> None:
     """Mark a component as arriving (`upload`), whole (`digest`) or waiting (neither)."""
-    connection.execute(
-        update(component)
-        .where(component.c.state == row, component.c.ordinal == ordinal)
-        .values(digest=digest, upload=upload)
-    )
+    _SET_COMPONENT.run(connection, which=row, at=ordinal, to_digest=digest, to_upload=upload)
 
 
 def add(connection: Connection, values: dict[str, Any], parts: Sequence[tuple[str, int]]) -> int:
     """Insert a state row with its components; returns the row id."""
-    inserted = connection.execute(insert(state).values(**values).returning(state.c.id))
-    row = int(inserted.scalar_one())
-    connection.execute(
-        insert(component),
-        [
-            {"state": row, "ordinal": ordinal, "name": name, "raw_bytes": raw_bytes}
+    row = int(_ADD.scalar(connection, **values))
+    _ADD_COMPONENT.many(
+        connection,
+        (
+            {"of": row, "ordinal": ordinal, "name": name, "raw_bytes": raw_bytes}
             for ordinal, (name, raw_bytes) in enumerate(parts)
-        ],
+        ),
     )
     return row
 
@@ -319,20 +369,8 @@ def from_quarantine(connection: Connection, row: StateRow) -> None:
     count_live(connection, row, 1)
 
 
-def _leased(state_id: str | ColumnElement[str], now_boot_ms: int) -> ColumnElement[bool]:
-    return exists().where(
-        lease.c.state_id == state_id,
-        lease.c.outcome.is_(None),
-        lease.c.expires_boot_ms > now_boot_ms,
-    )
-
-
-def _greatest(column: ColumnElement[int], value: ColumnElement[Any]) -> ColumnElement[int]:
-    return case((column > value, column), else_=value)
-
-
 def _check_entries(connection: Connection, namespace_id: int, limits: Limits) -> None:
-    if totals.usage(connection).entries >= limits.max_entries:
+    if totals.entries(connection) >= limits.max_entries:
         raise OverLimit(None, 0, 1)
     if limits.namespace_entries is not None:
         held_entries = namespaces.by_id(connection, namespace_id).entries
