@@ -46,6 +46,7 @@ def serve(settings: Settings) -> None:
             lifespan="on",
             access_log=False,
             server_header=False,
+            proxy_headers=False,
             log_config=None,
             backlog=1024,
             timeout_keep_alive=75,

@@ -11,7 +11,8 @@ from pathlib import Path
 
 from pysqlite3 import dbapi2
 
-from bench import lookups, transfers
+from bench import bare, lookups, transfers
+from bench.load import measure
 
 
 def main() -> None:
@@ -41,12 +42,14 @@ def main() -> None:
 
 def _lookups(sizes: tuple[int, ...], seconds: float) -> list[dict[str, object]]:
     print("\nLookups (peek, base64), one worker; targets: over 3,000/s and p50 under 1 ms at 2,000")
-    rows = []
+    limit = _bare(seconds)
+    rows: list[dict[str, object]] = [limit]
     for row in lookups.run(sizes, seconds):
         rows.append(row)
         print(
             f"  {row['states']:>9,} states {row['tokens']:>7,} tokens {row['connections']} conn: "
-            f"{row['per_second']:>7,}/s  p50 {row['p50_ms']} ms  p99 {row['p99_ms']} ms"
+            f"{row['per_second']:>7,}/s  p50 {row['p50_ms']} ms  p99 {row['p99_ms']} ms  "
+            f"{float(str(row['per_second'])) / float(str(limit['per_second'])):.2f} x bare"
         )
     for length in lookups.QUERIES:
         small, large = (
@@ -62,6 +65,20 @@ def _lookups(sizes: tuple[int, ...], seconds: float) -> list[dict[str, object]]:
             f"{large / small:.2f} x (target under 1.5 x)"
         )
     return rows
+
+
+def _bare(seconds: float) -> dict[str, object]:
+    request = b"GET / HTTP/1.1\r\nHost: bench\r\n\r\n"
+    with bare.served() as port:
+        best = max(
+            (measure(port, [request] * 50, connections, seconds) for connections in (1, 2, 8)),
+            key=lambda found: found.per_second,
+        )
+    print(
+        f"  bare async route of the same stack, best of 1, 2, 8 connections: {best.per_second:,.0f}/s  "
+        f"p50 {best.p50_ms:.3f} ms"
+    )
+    return {"states": 0, "tokens": 0, "connections": 0, "per_second": round(best.per_second)}
 
 
 def _transfers(size: int, rounds: int) -> dict[str, float]:

@@ -42,7 +42,7 @@ def run(sizes: tuple[int, ...], seconds: float) -> Iterator[dict[str, object]]:
                 f"  filled {states:,} states in {time.perf_counter() - started:.1f} s, metadata "
                 f"{size_of(folder.path) / 1e6:.0f} MB"
             )
-            server = Server(folder.path)
+            server = Server(folder.path, warm=False)
             server.start()
             try:
                 for length in QUERIES:

@@ -167,7 +167,7 @@ def run(size: int, rounds: int) -> dict[str, float]:
         data = payload(size, 0)
         down, up = loopback(data, rounds)
         written, read = plain_file(data, rounds, folder)
-        server = Server(folder / "data")
+        server = Server(folder / "data", warm=False)
         server.start()
         try:
             bodies = [payload(size, n) for n in range(rounds)]
@@ -206,7 +206,7 @@ def big_upload(size: int) -> dict[str, float]:
     """Growth of the server's memory while one component of `size` bytes arrives."""
     part = payload(64 << 20, 1)
     with tempfile.TemporaryDirectory() as scratch:
-        server = Server(Path(scratch) / "data")
+        server = Server(Path(scratch) / "data", warm=False)
         server.start()
         try:
             record(server.port, 1, part[: 1 << 20])

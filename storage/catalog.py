@@ -49,9 +49,7 @@ class Catalog:
         with self._db.read() as connection:
             return namespaces.find(connection, name)
 
-    def on_path(
-        self, name: str, tokens: bytes, most: int
-    ) -> tuple[NamespaceRow | None, list[StateRow]]:
+    def on_path(self, name: str, tokens: bytes) -> tuple[NamespaceRow | None, list[StateRow]]:
         """The namespace and its states on the path of `tokens`, longest first, unproven.
 
         Fit for the event loop: two statements.
@@ -60,7 +58,7 @@ class Catalog:
             row = namespaces.find(connection, name)
             if row is None:
                 return None, []
-            return row, states.on_path(connection, row.id, tokens, most)
+            return row, states.on_path(connection, row.id, tokens)
 
     def state(self, state_id: str) -> StateRow | None:
         """The state of that name, in any status. Fit for the event loop."""

@@ -21,7 +21,7 @@ from pydantic_core import from_json
 from app.api.problems import ApiProblem
 from app.settings import Settings
 
-_PARSE_IN_THREAD_BYTES: Final = 128 << 10
+_PARSE_IN_THREAD_BYTES: Final = 512 << 10
 _RATE_GRACE_S: Final = 10.0
 
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from fastapi import APIRouter
+from fastapi import APIRouter, Request
 
 from app.api import views
-from app.api.access import CacheDep
+from app.api.access import cache_of
 from app.api.intake import StrictRoute
 from app.api.problems import responses
 from app.api.schemas.cache import LeaseGrant, LookupRequest, LookupResponse
@@ -30,13 +30,14 @@ router = APIRouter(tags=["cache"], route_class=StrictRoute)
         "busy",
     ),
 )
-async def lookup(request: LookupRequest, cache: CacheDep) -> LookupResponse:
+async def lookup(request: LookupRequest, http: Request) -> LookupResponse:
     """Candidates are tried in order; the first that has a usable state wins, with its longest one.
 
     A peek (`acquire` false) costs two index walks. With `acquire` the state is held for `ttl_s`
     seconds: read its components under the lease, then release it with the outcome.
     A miss says why, for each candidate.
     """
+    cache = cache_of(http)
     candidates = await views.candidates(request.candidates, cache.settings)
     ttl_ms = None
     if request.ttl_s is not None:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from fastapi import APIRouter, Response
+from fastapi import APIRouter, Request, Response
 
 from app.api import fields, views
-from app.api.access import CacheDep
+from app.api.access import cache_of
 from app.api.intake import StrictRoute
 from app.api.outflow import ByteStream
 from app.api.problems import responses
@@ -79,13 +79,14 @@ _HEADERS: dict[str, Any] = {
         ),
     },
 )
-async def restore(request: RestoreRequest, cache: CacheDep) -> Response:
+async def restore(request: RestoreRequest, http: Request) -> Response:
     """The body is the components in wire order (`full`, `kv`, `recurrent`, `logits`).
 
     Every byte is verified before it is sent. A state that fails is quarantined, and the same call
     goes on to the next shorter prefix, then to the next candidate. If a fault shows only while a
     large state is being sent, the connection is closed before the announced length: ask again.
     """
+    cache = cache_of(http)
     candidates = await views.candidates(request.candidates, cache.settings)
     found = await cache.restorer.restore(candidates, request.accept_kinds)
     if isinstance(found, Missed):

@@ -20,7 +20,7 @@ from app.engine.registry import warnings
 from app.settings import Settings
 from storage.rows import ComponentRow, Evidence, NamespaceRow, StateRow
 
-_DECODE_IN_THREAD_CHARACTERS: Final = 256 << 10
+_DECODE_IN_THREAD_CHARACTERS: Final = 1 << 20
 
 
 async def candidates(prefixes: Sequence[Prefix], settings: Settings) -> list[Candidate]:

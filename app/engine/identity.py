@@ -7,7 +7,6 @@ state and computed anew from the query on every hit.
 
 from __future__ import annotations
 
-import base64
 import binascii
 import json
 import struct
@@ -17,6 +16,7 @@ from array import array
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
+import pybase64
 from blake3 import blake3
 
 from app.engine.errors import InvalidIdentity, InvalidNamespace, InvalidTokens
@@ -50,7 +50,7 @@ def decode_tokens_b64(text: str, most: int, field: str = "tokens_b64") -> bytes:
         InvalidTokens: not base64, not whole int32, none, or more than `most`.
     """
     try:
-        tokens = base64.b64decode(text, validate=True)
+        tokens = pybase64.b64decode(text, validate=True)
     except (binascii.Error, ValueError):
         raise InvalidTokens(
             "invalid_tokens", "tokens_b64 is not standard base64 with padding", field

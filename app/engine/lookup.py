@@ -20,9 +20,6 @@ from storage.rows import NamespaceRow, StateRow
 # `recurrent_only` is diagnostic: served only when named.
 DEFAULT_KINDS: Final = (PayloadKind.FULL_STATE, PayloadKind.KV_RECURRENT, PayloadKind.KV)
 
-# States considered on one path; a conversation of more turns than this still finds its longest ones.
-_MOST_ON_PATH: Final = 256
-
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
@@ -75,7 +72,7 @@ def find(
 
     Cost: two SQL statements and one BLAKE3 over the matched tokens, whatever the store holds.
     """
-    namespace, states = catalog.on_path(candidate.namespace, candidate.tokens, _MOST_ON_PATH)
+    namespace, states = catalog.on_path(candidate.namespace, candidate.tokens)
     if namespace is None or not policy.may_look_up(namespace):
         return Passed(namespace, namespace is None, False, False)
     usable = [

@@ -81,7 +81,7 @@ def _other_identity(catalog: Catalog, candidate: Candidate, namespace: Namespace
     if namespace.model is None or namespace.identity is None:
         return None
     for other in catalog.namespaces_of_model(namespace.model, namespace.name, _OTHER_NAMESPACES):
-        _, states = catalog.on_path(other.name, candidate.tokens, 1)
+        _, states = catalog.on_path(other.name, candidate.tokens)
         if states and other.identity is not None:
             return Miss(
                 MissReason.IDENTITY_MISMATCH,

@@ -23,7 +23,6 @@ from sqlalchemy import (
     delete,
     exists,
     func,
-    literal,
     select,
     update,
 )
@@ -79,9 +78,7 @@ def walk(namespace_id: BindParameter[int], query: BindParameter[bytes]) -> CTE:
 
 
 _path = walk(bindparam("namespace_id"), bindparam("query"))
-_DEEPEST = HotStatement(
-    select(_path.c.id, _path.c.depth).order_by(_path.c.depth.desc()).limit(literal(1))
-)
+_DEEPEST = HotStatement(select(_path.c.id, _path.c.depth).order_by(_path.c.depth.desc()).limit(1))
 
 _CHILD = HotStatement(
     select(t.c.id, t.c.edge).where(
@@ -116,6 +113,22 @@ _MOVE = HotStatement(
     )
 )
 _DELETE = HotStatement(delete(t).where(t.c.id == bindparam("node")))
+
+# A listing runs three of these a node: 10,000 nodes took 6.7 s as plain Core executions.
+_ROOT = HotStatement(
+    select(t.c.id).where(t.c.namespace_id == bindparam("namespace_id"), t.c.parent_id.is_(None))
+)
+_LISTED = HotStatement(
+    select(t.c.parent_id, t.c.depth, func.length(t.c.edge)).where(t.c.id == bindparam("node"))
+)
+_STATES_AT = HotStatement(
+    select(state.c.state_id, state.c.kind, state.c.status)
+    .where(state.c.node_id == bindparam("node"))
+    .order_by(state.c.id)
+)
+_LAST_CHILD_FIRST = HotStatement(
+    select(t.c.id).where(t.c.parent_id == bindparam("node")).order_by(t.c.first_token.desc())
+)
 
 
 def insert(connection: Connection, namespace_id: int, tokens: bytes) -> int:
@@ -173,32 +186,15 @@ def tokens_of(connection: Connection, node_id: int) -> bytes:
 
 
 def listing(connection: Connection, namespace_id: int, limit: int) -> list[NodeRow]:
-    """Nodes in depth-first order, at most `limit`. For people: one query a node."""
-    waiting = list(
-        connection.execute(
-            select(t.c.id).where(t.c.namespace_id == namespace_id, t.c.parent_id.is_(None))
-        ).scalars()
-    )
+    """Nodes in depth-first order, at most `limit`. For people: three queries a node."""
+    waiting = [node for (node,) in _ROOT.all(connection, namespace_id=namespace_id)]
     rows: list[NodeRow] = []
     while waiting and len(rows) < limit:
-        node = connection.execute(select(t).where(t.c.id == waiting.pop())).one()
-        states = connection.execute(
-            select(state.c.state_id, state.c.kind, state.c.status)
-            .where(state.c.node_id == node.id)
-            .order_by(state.c.id)
-        )
-        rows.append(
-            NodeRow(
-                node.id,
-                node.parent_id,
-                node.depth,
-                len(node.edge) // _TOKEN_BYTES,
-                tuple(states.tuples().all()),
-            )
-        )
-        waiting += connection.execute(
-            select(t.c.id).where(t.c.parent_id == node.id).order_by(t.c.first_token.desc())
-        ).scalars()
+        node = waiting.pop()
+        parent, depth, edge_bytes = _LISTED.all(connection, node=node)[0]
+        states = tuple(_STATES_AT.all(connection, node=node))
+        rows.append(NodeRow(node, parent, depth, edge_bytes // _TOKEN_BYTES, states))
+        waiting += [child for (child,) in _LAST_CHILD_FIRST.all(connection, node=node)]
     return rows
 
 

@@ -52,12 +52,15 @@ COLUMNS = (
     state.c.hits,
 )
 
+# A conversation of more turns than this still finds its longest ones.
+MOST_ON_PATH = 256
+
 _walk = radix.walk(bindparam("namespace_id"), bindparam("query"))
 _ON_PATH = HotStatement(
     select(*COLUMNS)
     .select_from(_walk.join(state, state.c.node_id == _walk.c.id))
     .order_by(_walk.c.depth.desc(), state.c.id.desc())
-    .limit(bindparam("most"))
+    .limit(MOST_ON_PATH)
 )
 _BY_STATE_ID = HotStatement(select(*COLUMNS).where(state.c.state_id == bindparam("state_id")))
 _COMPONENTS = HotStatement(
@@ -160,13 +163,13 @@ _TOUCH = HotStatement(
 )
 
 
-def on_path(connection: Connection, namespace_id: int, tokens: bytes, most: int) -> list[StateRow]:
+def on_path(connection: Connection, namespace_id: int, tokens: bytes) -> list[StateRow]:
     """States whose tokens the tree says are a prefix of `tokens`, longest first, newest first.
 
     Live and quarantined ones. The tree is unchecked storage: the caller must prove a hit by its
     token digest before serving it.
     """
-    rows = _ON_PATH.all(connection, namespace_id=namespace_id, query=tokens, most=most)
+    rows = _ON_PATH.all(connection, namespace_id=namespace_id, query=tokens)
     return [StateRow(*tuple(row)) for row in rows]
 
 

@@ -35,7 +35,9 @@ def free_port() -> int:
 class Server:
     """`statehold serve` with settings; its log is kept beside the data folder."""
 
-    def __init__(self, data: Path, *, failpoint: str | None = None, **settings: object) -> None:
+    def __init__(
+        self, data: Path, *, failpoint: str | None = None, warm: bool = True, **settings: object
+    ) -> None:
         self.data = data
         self.port = free_port()
         self.url = f"http://127.0.0.1:{self.port}"
@@ -47,6 +49,7 @@ class Server:
             **settings,
         }
         self._failpoint = failpoint
+        self._warm = warm and failpoint is None and int(str(settings.get("workers", 1))) == 1
         self._process: _Process | None = None
 
     def launch(self) -> None:
@@ -57,7 +60,7 @@ class Server:
         }
         if self._failpoint is not None:
             environment["STATEHOLD_FAILPOINT"] = self._failpoint
-        if self._failpoint is None and int(str(self._settings.get("workers", 1))) == 1:
+        if self._warm:
             self._process = _Forked(environment, self.log)
         else:
             self._process = _Commanded(environment, self.log)
