@@ -77,7 +77,7 @@ def start(tmp_path: Path) -> Iterator[ServerFactory]:
     """Start servers on this test's data folder; what still runs at the end is stopped."""
     servers: list[Server] = []
 
-    def run(**settings: object) -> Server:
+    def run(**settings: Any) -> Server:
         server = Server(tmp_path / "data", **settings)
         servers.append(server)
         server.start()

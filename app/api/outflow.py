@@ -25,7 +25,7 @@ class ByteStream(Response):
 
     def __init__(
         self,
-        chunks: AsyncIterator[bytes] | None,
+        chunks: AsyncIterator[bytes | bytearray | memoryview] | None,
         length: int,
         close: Callable[[], Awaitable[None]],
         *,

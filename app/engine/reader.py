@@ -18,7 +18,7 @@ import json
 import threading
 from bisect import bisect_right
 from collections import OrderedDict
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, field
 from itertools import accumulate
@@ -30,6 +30,7 @@ from app.engine.manifest import Manifest, ManifestMismatch, Part, Slice, load
 from app.engine.memory import MemoryBudget
 from app.engine.payload import check_components, check_descriptor
 from app.engine.threads import in_thread
+from storage.blocks.codec import Buffer
 from storage.blocks.store import BlockRef, Held
 from storage.errors import BlockFault, BlockMissing
 from storage.rows import StateRow
@@ -48,7 +49,7 @@ class Opened:
     """A state that has passed the first pass. `ahead` holds verified copies of leading blocks."""
 
     manifest: Manifest
-    ahead: dict[tuple[str, int], bytes] = field(default_factory=dict)
+    ahead: dict[tuple[str, int], Buffer] = field(default_factory=dict)
     held_bytes: int = 0
 
 
@@ -128,8 +129,8 @@ class Reader:
             # Memory is short: check everything in place instead of keeping copies.
             ahead = opened.held_bytes = 0
         try:
-            await in_thread(self._pool, self._read_ahead, opened, pieces[:ahead])
-            await self._check_in_place(manifest, pieces[ahead:])
+            await self._in_two(self._read_ahead, opened, pieces[:ahead])
+            await self._in_two(self._check_in_place, opened, pieces[ahead:])
         except BaseException:
             self.close(opened)
             raise
@@ -141,7 +142,7 @@ class Reader:
         opened.held_bytes = 0
         opened.ahead.clear()
 
-    async def stream(self, opened: Opened, ranges: Sequence[Range]) -> AsyncIterator[bytes]:
+    async def stream(self, opened: Opened, ranges: Sequence[Range]) -> AsyncIterator[Buffer]:
         """Verified bytes of [start, end) of each named component, in order.
 
         Chunks are at most one block long and belong to the caller.
@@ -164,7 +165,7 @@ class Reader:
         finally:
             ahead.cancel()
 
-    async def _step(self, opened: Opened, step: _Read) -> list[bytes]:
+    async def _step(self, opened: Opened, step: _Read) -> list[Buffer]:
         kept = [opened.ahead.get((step.part.name, s.seq)) for s in step.slices]
         if all(copy is not None for copy in kept):
             copies = [copy for copy in kept if copy is not None]
@@ -175,7 +176,7 @@ class Reader:
             for copy, s in zip(copies, step.slices, strict=True)
         ]
 
-    def _read(self, manifest: Manifest, step: _Read) -> list[bytes]:
+    def _read(self, manifest: Manifest, step: _Read) -> list[Buffer]:
         try:
             return self._store.blocks.read([s.ref for s in step.slices])
         except BlockFault as error:
@@ -187,39 +188,35 @@ class Reader:
             step = _Read(part, (Slice(seq, ref, 0, ref.raw_bytes),))
             opened.ahead[part.name, seq] = self._read(opened.manifest, step)[0]
 
-    async def _check_in_place(self, manifest: Manifest, checks: Sequence[_Piece]) -> None:
-        if not checks:
-            return
-        half = (len(checks) + 1) // 2
-        async with asyncio.TaskGroup() as group:
-            tasks = [
-                group.create_task(
-                    in_thread(self._pool, self._first_bad, checks[start : start + half])
-                )
-                for start in range(0, len(checks), half)
-            ]
-        for task in tasks:
-            bad = task.result()
-            if bad is not None:
-                (part, seq, ref), at = bad
-                error = (
-                    BlockMissing("the block is not there", ref.digest)
-                    if at is Held.ABSENT
-                    else BlockFault("the stored block is damaged", ref.digest)
-                )
-                raise await in_thread(
-                    self._pool, self._fault, manifest.state, part.name, seq, error
-                )
-
-    def _first_bad(self, checks: Sequence[_Piece]) -> tuple[_Piece, Held] | None:
-        for start in range(0, len(checks), 32):
-            group = checks[start : start + 32]
-            for check, at in zip(
-                group, self._store.blocks.held([ref for _, _, ref in group]), strict=True
-            ):
+    def _check_in_place(self, opened: Opened, pieces: Sequence[_Piece]) -> None:
+        for start in range(0, len(pieces), 32):
+            group = pieces[start : start + 32]
+            held = self._store.blocks.held([ref for _, _, ref in group])
+            for (part, seq, ref), at in zip(group, held, strict=True):
                 if at is not Held.INTACT:
-                    return check, at
-        return None
+                    error = (
+                        BlockMissing("the block is not there", ref.digest)
+                        if at is Held.ABSENT
+                        else BlockFault("the stored block is damaged", ref.digest)
+                    )
+                    raise self._fault(opened.manifest.state, part.name, seq, error)
+
+    async def _in_two(
+        self,
+        work: Callable[[Opened, Sequence[_Piece]], None],
+        opened: Opened,
+        pieces: Sequence[_Piece],
+    ) -> None:
+        """Do the work on two threads: while an answer waits for it, the other core has nothing to do."""
+        half = (len(pieces) + 1) // 2
+        halves = [part for part in (pieces[:half], pieces[half:]) if part]
+        results = await asyncio.gather(
+            *(in_thread(self._pool, work, opened, part) for part in halves),
+            return_exceptions=True,
+        )
+        for result in results:
+            if result is not None:
+                raise result
 
     def _fault(self, state: StateRow, component: str, seq: int, error: BlockFault) -> Exception:
         """A block failed: is the state to blame, or has it gone under a lease that ran out?"""

@@ -23,6 +23,7 @@ from app.engine.policy import Policy
 from app.engine.quarantine import Quarantine
 from app.engine.reader import Opened, Range, Reader
 from app.engine.threads import in_thread
+from storage.blocks.codec import Buffer
 from storage.errors import BlockMissing, NotHeld
 from storage.rows import ComponentRow, StateRow
 from storage.store import Store
@@ -214,7 +215,7 @@ class Restorer:
             raise Gone("state_quarantined", "the state is out of service")
         return state
 
-    async def stream(self, reading: Reading, ranges: Sequence[Range]) -> AsyncIterator[bytes]:
+    async def stream(self, reading: Reading, ranges: Sequence[Range]) -> AsyncIterator[Buffer]:
         """Verified bytes for sending; renews the lease as it goes. See `Reader.stream`.
 
         Raises:

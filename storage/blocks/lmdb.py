@@ -22,7 +22,7 @@ from typing import Final, TypeVar
 
 import lmdb
 
-from storage.blocks.codec import EncodedBlock, check, copy, prove
+from storage.blocks.codec import Buffer, EncodedBlock, check, copy, prove
 from storage.blocks.store import BlockRef, BlockStats, Held
 from storage.errors import BlockDamaged, BlockMissing, DiskFull, WriterFailed
 from storage.failpoints import failpoint
@@ -131,7 +131,7 @@ class LmdbBlocks:
                     found.append(Held.INTACT)
         return found
 
-    def read(self, refs: Sequence[BlockRef]) -> list[bytes]:
+    def read(self, refs: Sequence[BlockRef]) -> list[Buffer]:
         """Verified copies, in order. See `BlockStore`.
 
         The transaction covers the copying (or decoding) only; the copies are proven after it.

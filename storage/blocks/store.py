@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from storage.blocks.codec import EncodedBlock
+from storage.blocks.codec import Buffer, EncodedBlock
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,8 +49,8 @@ class BlockStore(Protocol):
     def held(self, refs: Sequence[BlockRef]) -> list[Held]:
         """What lies under each key, by checksum, in place: nothing is copied or decoded."""
 
-    def read(self, refs: Sequence[BlockRef]) -> list[bytes]:
-        """Verified copies, in order.
+    def read(self, refs: Sequence[BlockRef]) -> list[Buffer]:
+        """Verified copies, in order, in memory of their own.
 
         Raises:
             BlockMissing, BlockDamaged: for the first that cannot be given back as recorded.

@@ -80,7 +80,8 @@ def test_rule_1_a_peek_is_proven_too(server: Server, client: Client, chain: dict
     "change",
     [
         "UPDATE component SET digest = zeroblob(32) WHERE state = (SELECT id FROM state WHERE state_id = ?)",
-        "UPDATE component SET raw_bytes = raw_bytes + 1 WHERE state = (SELECT id FROM state WHERE state_id = ?)",
+        "UPDATE component SET raw_bytes = raw_bytes + 1 WHERE state = "
+        "(SELECT id FROM state WHERE state_id = ?)",
         "UPDATE state SET page_id = 'x' WHERE state_id = ?",
         "UPDATE state SET kind = 'kv' WHERE state_id = ?",
         "UPDATE state SET manifest_digest = zeroblob(32) WHERE state_id = ?",
@@ -180,15 +181,15 @@ def test_rule_2_recording_again_heals_a_damaged_block(
 def test_rule_3_nothing_is_visible_before_the_commit(client: Client) -> None:
     admitted = client.admit("ns", QUERY, "full_state", {"full": 5, "logits": 2})
     state_id = admitted.json()["state_id"]
-    for step in (
-        lambda: client.upload(state_id, "full", b"hello"),
-        lambda: client.upload(state_id, "logits", b"hi"),
+    for name, data in (
+        ("full", b"hello"),
+        ("logits", b"hi"),
     ):
         assert client.lookup("ns", QUERY)["hit"] is False
         assert code(client.get(f"/v1/states/{state_id}")) == (404, "state_not_found")
         path = f"/v1/states/{state_id}/components/full"
         assert code(client.get(path)) == (404, "state_not_found")
-        step()
+        client.upload(state_id, name, data)
     assert client.lookup("ns", QUERY)["hit"] is False
     client.commit(state_id)
     assert client.restore("ns", QUERY).content == b"hellohi"

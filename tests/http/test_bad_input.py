@@ -197,10 +197,10 @@ def test_what_is_not_json_is_refused(client: Client, path: str, body: bytes) -> 
 
 @pytest.mark.parametrize("value", ["NaN", "Infinity", "-Infinity", "1e999"])
 def test_nan_in_an_identity_or_a_descriptor_is_refused(client: Client, value: str) -> None:
-    body = '{"namespace": "n", "identity": {"weights_digest": "x", "a": %s}}' % value
+    body = f'{{"namespace": "n", "identity": {{"weights_digest": "x", "a": {value}}}}}'
     assert _post(client, "/v1/namespaces", body)[0] in (400, 422)
     body = json.dumps({**GOOD, "kind": "kv", "components": [{"name": "kv", "bytes": 1}]})[:-1]
-    body += ', "kv_descriptor": {"x": %s}}' % value
+    body += f', "kv_descriptor": {{"x": {value}}}}}'
     assert _post(client, "/v1/records", body)[0] in (400, 422)
 
 

@@ -67,7 +67,7 @@ def test_namespaces_are_listed_in_pages(client: Client) -> None:
     names, after = [], None
     while True:
         params = {"limit": 2} | ({"after": after} if after else {})
-        page = client.get("/v1/namespaces", params=params).json()  # type: ignore[arg-type]
+        page = client.get("/v1/namespaces", params=params).json()
         names += [found["namespace"] for found in page["namespaces"]]
         after = page["next"]
         if after is None:

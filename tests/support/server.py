@@ -120,7 +120,7 @@ class Server:
             with contextlib.suppress(OSError):
                 if os.getpgid(int(path.name)) != self.pid:
                     continue
-                if any("metadata.db" in os.readlink(fd) for fd in (path / "fd").iterdir()):
+                if any("metadata.db" in str(fd.readlink()) for fd in (path / "fd").iterdir()):
                     pids.append(int(path.name))
         return pids
 
