@@ -41,13 +41,7 @@ def check(data_dir: Path, *, allow_unowned: bool = False) -> list[str]:
     blocks = LmdbBlocks(folder.blocks, readonly=True)
     try:
         with database.snapshot() as connection:
-            findings = [
-                *_structure(connection),
-                *_refs(connection),
-                *_totals(connection),
-                *_trees(connection),
-                *_life(connection),
-            ]
+            findings = [*_structure(connection), *of_metadata(connection)]
             rows = {
                 row.digest: (row.raw_bytes, row.refs)
                 for row in connection.execute(
@@ -59,6 +53,16 @@ def check(data_dir: Path, *, allow_unowned: bool = False) -> list[str]:
         blocks.close()
         database.close()
     return findings
+
+
+def of_metadata(connection: Connection) -> list[str]:
+    """The part of the check that asks the metadata alone; also inside a transaction."""
+    return [
+        *_refs(connection),
+        *_totals(connection),
+        *_trees(connection),
+        *_life(connection),
+    ]
 
 
 def _structure(connection: Connection) -> list[str]:

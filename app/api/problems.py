@@ -45,7 +45,6 @@ CODES: Final[dict[str, ProblemKind]] = {
     "descriptor_too_large": ProblemKind(422, "The KV descriptor is too large"),
     "invalid_identity": ProblemKind(422, "The identity document is not acceptable"),
     "weights_digest_missing": ProblemKind(422, "The identity lacks a weights digest"),
-    "unknown_failure_class": ProblemKind(422, "There is no such failure class"),
     "length_mismatch": ProblemKind(400, "The body does not have the announced length"),
     "digest_mismatch": ProblemKind(400, "The body does not have the announced digest"),
     "invalid_digest_header": ProblemKind(400, "Content-Digest cannot be read"),

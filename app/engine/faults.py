@@ -10,8 +10,9 @@ from typing import Final
 
 from storage.rows import Evidence
 
+# Classes of a client's report that do; the others (unavailable, io, runtime, timeout, cancelled,
+# internal) may be transient, a runtime's refusal included.
 DETERMINISTIC: Final = ("integrity", "invalid_data", "unsupported")
-TRANSIENT: Final = ("unavailable", "io", "runtime", "timeout", "cancelled", "internal")
 
 
 class StateFault(Exception):

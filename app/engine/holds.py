@@ -16,12 +16,10 @@ from uuid_utils import uuid7
 from app.engine.errors import (
     Conflicting,
     Gone,
-    InvalidInput,
     NotFound,
     Refused,
     Unavailable,
 )
-from app.engine.faults import DETERMINISTIC, TRANSIENT
 from app.engine.notes import Notes
 from app.engine.threads import in_thread
 from storage.clock import boot_ms
@@ -134,12 +132,6 @@ class Leases:
             NotFound: no such lease.
             Conflicting: it was released with another outcome.
         """
-        if outcome.failure is not None and outcome.failure.failure_class not in (
-            *DETERMINISTIC,
-            *TRANSIENT,
-        ):
-            raise InvalidInput("unknown_failure_class", "no such failure class", "failure.class")
-
         def finished(row: LeaseRow, _now: int) -> str | None:
             return outcome.word if row.outcome in (None, SENT) else None
 

@@ -162,7 +162,7 @@ def _checked_count(tokens: bytes, most: int, field: str) -> bytes:
 
 
 def _leaves(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
-    if isinstance(value, Mapping) and value:
+    if isinstance(value, Mapping) and (value or not path):
         for key, inner in value.items():
             yield from _leaves(inner, f"{path}.{key}" if path else str(key))
     else:

@@ -9,7 +9,7 @@ from itertools import count, pairwise
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, settings
+from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from pysqlite3 import dbapi2
@@ -200,7 +200,7 @@ class Tree(RuleBasedStateMachine):
     @rule(which=st.integers(0, 1), tokens=_TOKENS)
     def record_and_roll_back(self, which: int, tokens: Tokens) -> None:
         self.connection.exec_driver_sql("BEGIN IMMEDIATE")
-        hold(self.connection, self.namespaces[which], tokens)
+        radix.insert(self.connection, self.namespaces[which], pack(tokens))
         self.connection.exec_driver_sql("ROLLBACK")
 
     def expect_found(self, space: int, query: Tokens) -> None:
@@ -267,6 +267,8 @@ TestTree.settings = settings(
     max_examples=60,
     stateful_step_count=50,
     deadline=None,
+    # Explaining a failure runs many more examples than finding and shrinking it.
+    phases=(Phase.explicit, Phase.reuse, Phase.generate, Phase.shrink),
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
 )
 

@@ -10,6 +10,8 @@ from typing import Any
 import http_sf
 import httpx
 
+from tests.support import documented
+
 
 def b64(tokens: Sequence[int]) -> str:
     return base64.b64encode(struct.pack(f"<{len(tokens)}i", *tokens)).decode()
@@ -24,6 +26,13 @@ class Client(httpx.Client):
 
     def __init__(self, url: str) -> None:
         super().__init__(base_url=url, timeout=60)
+
+    def send(self, request: httpx.Request, **more: Any) -> httpx.Response:
+        """Every answer is held against the OpenAPI document."""
+        answer = super().send(request, **more)
+        if not more.get("stream"):
+            documented.check(answer)
+        return answer
 
     def admit(
         self,
