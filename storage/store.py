@@ -181,7 +181,7 @@ class Store:
                 namespace_id=row.namespace_id,
                 ordinal=ordinal,
                 first_seq=first_seq,
-                blocks=[(b.digest, b.raw_bytes, footprint_bytes(len(b.value))) for b in blocks],
+                blocks=[(b.digest, b.raw_bytes, footprint_bytes(b.value_bytes)) for b in blocks],
                 limits=limits,
             )
             recordings.extend(connection, row.id, boot_ms())

@@ -132,6 +132,7 @@ class Leases:
             NotFound: no such lease.
             Conflicting: it was released with another outcome.
         """
+
         def finished(row: LeaseRow, _now: int) -> str | None:
             return outcome.word if row.outcome in (None, SENT) else None
 

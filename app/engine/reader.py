@@ -8,7 +8,7 @@ Two passes where a state is larger than the verify-ahead window:
 2. `stream` reads the blocks for sending: each is copied or decoded inside a short read transaction and
    the copy's BLAKE3 is compared. A fault that only shows here breaks the answer off.
 
-Reading is done on threads, a few blocks a time, one step ahead of the sending.
+Reading is done on threads, a few blocks a time, some steps ahead of the sending.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import asyncio
 import json
 import threading
 from bisect import bisect_right
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from collections.abc import AsyncIterator, Callable, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, field
@@ -37,6 +37,8 @@ from storage.rows import StateRow
 from storage.store import Store
 
 _STEP_BYTES: Final = 2 << 20
+# Read and verified while earlier steps are being sent: enough to keep two threads busy.
+_STEPS_AHEAD: Final = 3
 _MANIFESTS_KEPT: Final = 64
 
 # A component's name and the bytes [start, end) of it.
@@ -152,18 +154,18 @@ class Reader:
             BlockMissing: the state has gone meanwhile (its lease ran out), which is no fault of it.
         """
         steps = _steps(opened.manifest, ranges)
-        if not steps:
-            return
-        ahead = asyncio.ensure_future(self._step(opened, steps[0]))
+        waiting = deque(steps)
+        ahead: deque[asyncio.Future[list[Buffer]]] = deque()
         try:
-            for following in [*steps[1:], None]:
-                chunks = await ahead
-                if following is not None:
-                    ahead = asyncio.ensure_future(self._step(opened, following))
-                for chunk in chunks:
+            while waiting or ahead:
+                while waiting and len(ahead) < _STEPS_AHEAD:
+                    ahead.append(asyncio.ensure_future(self._step(opened, waiting.popleft())))
+                for chunk in await ahead[0]:
                     yield chunk
+                ahead.popleft()
         finally:
-            ahead.cancel()
+            for step in ahead:
+                step.cancel()
 
     async def _step(self, opened: Opened, step: _Read) -> list[Buffer]:
         kept = [opened.ahead.get((step.part.name, s.seq)) for s in step.slices]

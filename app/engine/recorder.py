@@ -26,7 +26,8 @@ from app.engine.memory import MemoryBudget
 from app.engine.policy import Policy
 from app.engine.threads import in_thread
 from app.engine.writer import BlockWriter
-from storage.blocks.codec import HEADER_BYTES, EncodedBlock, encode_in_place
+from storage.blocks.codec import HEADER_BYTES, EncodedBlock, encode_in_place, unencoded
+from storage.blocks.store import BlockRef, BlockStore
 from storage.cut import FixedCut
 from storage.errors import Conflict, NotHeld
 from storage.rows import ComponentRow, Limits, RecordingRow
@@ -34,6 +35,7 @@ from storage.store import Store
 
 _WINDOW_BYTES: Final = 4 << 20
 _WINDOWS_AT_ONCE: Final = 4
+_BUFFERS_KEPT: Final = 16
 _DIGESTS: Final = {"sha-256": hashlib.sha256, "sha-512": hashlib.sha512}
 
 
@@ -71,6 +73,7 @@ class Recorder:
         self._memory = memory
         self._small = small
         self._pool = pool
+        self._buffers = _Buffers()
 
     async def receive(
         self,
@@ -177,7 +180,7 @@ class Recorder:
                 for lengths in _windows(component.raw_bytes):
                     await places.acquire()
                     await self._memory.acquire(sum(lengths))
-                    window = _Window(lengths)
+                    window = _Window(lengths, self._buffers)
                     try:
                         await source.fill(window)
                     except BaseException:
@@ -217,21 +220,41 @@ class Recorder:
             async with in_order:
                 await in_thread(self._pool, window.feed, hashers)
             generation = self._store.generation
-            blocks = await in_thread(self._pool, window.encode, generation)
-            await asyncio.wrap_future(
-                self._writer.write(recording.state, ordinal, first_seq, blocks, limits)
-            )
+            blocks = await in_thread(self._pool, window.encode, self._store.blocks, generation)
+            written = self._writer.write(recording.state, ordinal, first_seq, blocks, limits)
+            # Whatever becomes of this upload, the writer is done with the memory when this is.
+            written.add_done_callback(lambda _: self._buffers.give_back(window.memory))
+            await asyncio.wrap_future(written)
         finally:
             self._memory.release(window.raw_bytes)
             places.release()
 
 
+class _Buffers:
+    """Window memory to be used again: new memory costs a page fault for every 4 KiB of it."""
+
+    def __init__(self) -> None:
+        self._free: list[bytearray] = []
+
+    def take(self, size: int) -> bytearray:
+        """At least `size` bytes of whatever content."""
+        if self._free and len(self._free[-1]) >= size > len(self._free[-1]) // 2:
+            return self._free.pop()
+        return bytearray(size)
+
+    def give_back(self, memory: bytearray) -> None:
+        """Nobody reads or writes it any more."""
+        if len(memory) > _WINDOW_BYTES and len(self._free) < _BUFFERS_KEPT:
+            self._free.append(memory)
+
+
 class _Window:
     """Memory for a few blocks, each with room for its stored header in front."""
 
-    def __init__(self, lengths: Sequence[int]) -> None:
+    def __init__(self, lengths: Sequence[int], buffers: _Buffers) -> None:
         self.raw_bytes = sum(lengths)
-        memory = memoryview(bytearray(self.raw_bytes + HEADER_BYTES * len(lengths)))
+        self.memory = buffers.take(self.raw_bytes + HEADER_BYTES * len(lengths))
+        memory = memoryview(self.memory)
         self.blocks: list[memoryview] = []
         start = 0
         for length in lengths:
@@ -245,9 +268,21 @@ class _Window:
             for hasher in hashers:
                 hasher.update(block[HEADER_BYTES:])
 
-    def encode(self, generation: int) -> list[EncodedBlock]:
-        """Digest and compress each block."""
-        return [encode_in_place(block, generation=generation) for block in self.blocks]
+    def encode(self, store: BlockStore, generation: int) -> list[EncodedBlock]:
+        """Digest each block, and compress those that the store does not hold."""
+        digests = [blake3(block[HEADER_BYTES:]).digest() for block in self.blocks]
+        held = store.stored_bytes(
+            [
+                BlockRef(digest, len(block) - HEADER_BYTES)
+                for digest, block in zip(digests, self.blocks, strict=True)
+            ]
+        )
+        return [
+            encode_in_place(block, digest, generation=generation)
+            if value_bytes is None
+            else unencoded(block, digest, value_bytes, generation=generation)
+            for block, digest, value_bytes in zip(self.blocks, digests, held, strict=True)
+        ]
 
 
 class _Source:

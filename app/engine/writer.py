@@ -268,7 +268,7 @@ def _manifest_digest(recording: RecordingRow, blocks: Sequence[OwnedBlock]) -> b
 
 
 def _size(job: _Job) -> int:
-    return sum(len(b.value) for b in job.blocks) if isinstance(job, _Blocks) else 0
+    return sum(b.value_bytes for b in job.blocks) if isinstance(job, _Blocks) else 0
 
 
 def _settle(job: _Job, error: Exception) -> None:

@@ -28,7 +28,7 @@ is decided by trying all of them on a small sample, so nobody has to say what th
 from __future__ import annotations
 
 import struct
-from dataclasses import dataclass
+from collections.abc import Callable
 from typing import Final
 
 import numpy as np
@@ -63,30 +63,68 @@ _LMDB_PAGE_HEADER_BYTES: Final = 16
 Buffer = bytes | bytearray | memoryview
 
 
-@dataclass(frozen=True, slots=True)
 class EncodedBlock:
-    """A block ready to be stored. `value` may be memory of the caller's that must not change yet."""
+    """A block ready to be stored. `value` may be memory of the caller's that must not change yet.
 
-    digest: bytes
-    raw_bytes: int
-    value: Buffer
+    Attributes:
+        digest: BLAKE3-256 of the raw bytes.
+        raw_bytes: their number.
+        value_bytes: length of the stored value, header included.
+    """
+
+    __slots__ = ("_make", "_value", "digest", "raw_bytes", "value_bytes")
+
+    def __init__(
+        self,
+        digest: bytes,
+        raw_bytes: int,
+        value_bytes: int,
+        value: Buffer | None,
+        make: Callable[[], Buffer] | None = None,
+    ) -> None:
+        self.digest = digest
+        self.raw_bytes = raw_bytes
+        self.value_bytes = value_bytes
+        self._value = value
+        self._make = make
+
+    @property
+    def value(self) -> Buffer:
+        """The stored value; made now if it was put off because the store held it."""
+        if self._value is None:
+            assert self._make is not None
+            self._value = self._make()
+            self.value_bytes = len(self._value)
+        return self._value
 
 
 def encode(raw: Buffer, *, generation: int) -> EncodedBlock:
     """Encode a block from anywhere; costs one copy more than `encode_in_place` where raw is kept."""
     buffer = bytearray(HEADER_BYTES + len(raw))
     buffer[HEADER_BYTES:] = raw
-    return encode_in_place(memoryview(buffer), generation=generation)
+    return encode_in_place(memoryview(buffer), blake3(raw).digest(), generation=generation)
 
 
-def encode_in_place(buffer: memoryview, *, generation: int) -> EncodedBlock:
+def unencoded(
+    buffer: memoryview, digest: bytes, value_bytes: int, *, generation: int
+) -> EncodedBlock:
+    """A block that the store holds as `value_bytes`: encoded only if it is gone when it is written."""
+    return EncodedBlock(
+        digest,
+        len(buffer) - HEADER_BYTES,
+        value_bytes,
+        None,
+        lambda: encode_in_place(buffer, digest, generation=generation).value,
+    )
+
+
+def encode_in_place(buffer: memoryview, digest: bytes, *, generation: int) -> EncodedBlock:
     """Encode the block that begins HEADER_BYTES into `buffer`.
 
     A block that does not shrink is stored from where it lies: the header is written in front of it
     and `buffer` itself is the value, so it must stay as it is until the value is stored.
     """
     raw = buffer[HEADER_BYTES:]
-    digest = blake3(raw).digest()
     codec, gains = _choose(raw)
     value = buffer
     if codec != _RAW:
@@ -102,7 +140,7 @@ def encode_in_place(buffer: memoryview, *, generation: int) -> EncodedBlock:
             codec = _RAW
     _FIELDS.pack_into(value, 0, _MAGIC, _VERSION, codec, 0, len(raw), generation, digest)
     _CHECKSUM.pack_into(value, _CHECKED_BYTES, _checksum(value))
-    return EncodedBlock(digest, len(raw), value)
+    return EncodedBlock(digest, len(raw), len(value), value)
 
 
 def check(value: Buffer, digest: bytes, raw_bytes: int) -> None:

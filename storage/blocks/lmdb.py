@@ -116,20 +116,11 @@ class LmdbBlocks:
 
     def held(self, refs: Sequence[BlockRef]) -> list[Held]:
         """What lies under each key, by checksum, in place. See `BlockStore`."""
-        found = []
-        with self._reading() as get:
-            for ref in refs:
-                value = get(ref.digest)
-                if value is None:
-                    found.append(Held.ABSENT)
-                    continue
-                try:
-                    check(value, ref.digest, ref.raw_bytes)
-                except BlockDamaged:
-                    found.append(Held.DAMAGED)
-                else:
-                    found.append(Held.INTACT)
-        return found
+        return [at for at, _ in self._look(refs)]
+
+    def stored_bytes(self, refs: Sequence[BlockRef]) -> list[int | None]:
+        """Length of each intact value. See `BlockStore`."""
+        return [size if at is Held.INTACT else None for at, size in self._look(refs)]
 
     def read(self, refs: Sequence[BlockRef]) -> list[Buffer]:
         """Verified copies, in order. See `BlockStore`.
@@ -176,6 +167,22 @@ class LmdbBlocks:
             env.close()
 
     # ---- within ----------------------------------------------------------------------------
+
+    def _look(self, refs: Sequence[BlockRef]) -> list[tuple[Held, int]]:
+        found = []
+        with self._reading() as get:
+            for ref in refs:
+                value = get(ref.digest)
+                if value is None:
+                    found.append((Held.ABSENT, 0))
+                    continue
+                try:
+                    check(value, ref.digest, ref.raw_bytes)
+                except BlockDamaged:
+                    found.append((Held.DAMAGED, len(value)))
+                else:
+                    found.append((Held.INTACT, len(value)))
+        return found
 
     @contextmanager
     def _reading(self) -> Iterator[Callable[[bytes], memoryview | None]]:

@@ -49,6 +49,9 @@ class BlockStore(Protocol):
     def held(self, refs: Sequence[BlockRef]) -> list[Held]:
         """What lies under each key, by checksum, in place: nothing is copied or decoded."""
 
+    def stored_bytes(self, refs: Sequence[BlockRef]) -> list[int | None]:
+        """Length of the value under each key, None where there is none or it is damaged."""
+
     def read(self, refs: Sequence[BlockRef]) -> list[Buffer]:
         """Verified copies, in order, in memory of their own.
 
