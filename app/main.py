@@ -9,6 +9,7 @@ from contextlib import asynccontextmanager
 from fastapi import FastAPI
 
 from app import VERSION
+from app.allocator import keep_freed_memory
 from app.api import (
     leases,
     lookup,
@@ -50,6 +51,7 @@ def create_app() -> FastAPI:
     """The application of one worker process; its store is opened when the server starts it."""
     settings = Settings()
     configure(settings)
+    keep_freed_memory(int(settings.buffer_bytes + settings.restore_buffer_bytes))
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:

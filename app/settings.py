@@ -76,6 +76,14 @@ class Settings(BaseSettings):
         ByteSize(16 * _MIB), ge=0, description="Blocks read and kept before an answer begins."
     )
 
+    least_gain: float = Field(
+        0.25,
+        ge=0.001,
+        lt=1,
+        description="A block is compressed only if that saves at least this part. 0.015 saves about "
+        "14 % on 16-bit KV and halves the speed of recording and restoring it.",
+    )
+
     max_json_bytes: ByteSize = Field(ByteSize(8 * _MIB), ge=_KIB, description="Largest JSON body.")
     max_tokens: int = Field(1_000_000, ge=1, description="Longest prefix, in tokens.")
     idle_timeout_s: float = Field(

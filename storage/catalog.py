@@ -184,11 +184,12 @@ class Catalog:
     def counts(self) -> dict[str, int]:
         """Totals that need a scan: for stats, in a thread."""
         with self._db.snapshot() as connection:
-            by_status: dict[str, int] = dict(
-                connection.execute(select(state.c.status, func.count()).group_by(state.c.status))
-                .tuples()
-                .all()
-            )
+            by_status: dict[str, int] = {
+                status: count
+                for status, count in connection.execute(
+                    select(state.c.status, func.count()).group_by(state.c.status)
+                )
+            }
             blocks, raw, stored = connection.execute(
                 select(
                     func.count(),

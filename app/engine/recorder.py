@@ -218,9 +218,14 @@ class Recorder:
     ) -> None:
         try:
             async with in_order:
-                await in_thread(self._pool, window.feed, hashers)
-            generation = self._store.generation
-            blocks = await in_thread(self._pool, window.encode, self._store.blocks, generation)
+                await in_thread(self._pool, window.hash, hashers)
+            blocks = await in_thread(
+                self._pool,
+                window.encode,
+                self._store.blocks,
+                self._store.generation,
+                self._policy.settings.least_gain,
+            )
             written = self._writer.write(recording.state, ordinal, first_seq, blocks, limits)
             # Whatever becomes of this upload, the writer is done with the memory when this is.
             written.add_done_callback(lambda _: self._buffers.give_back(window.memory))
@@ -256,32 +261,31 @@ class _Window:
         self.memory = buffers.take(self.raw_bytes + HEADER_BYTES * len(lengths))
         memory = memoryview(self.memory)
         self.blocks: list[memoryview] = []
+        self._refs: list[BlockRef] = []
         start = 0
         for length in lengths:
             end = start + HEADER_BYTES + length
             self.blocks.append(memory[start:end])
             start = end
 
-    def feed(self, hashers: Sequence[_Hasher]) -> None:
-        """Hash the bytes in order."""
+    def hash(self, hashers: Sequence[_Hasher]) -> None:
+        """Digest each block, and the component as it goes on, while the block is in the cache."""
         for block in self.blocks:
+            raw = block[HEADER_BYTES:]
+            self._refs.append(BlockRef(blake3(raw).digest(), len(raw)))
             for hasher in hashers:
-                hasher.update(block[HEADER_BYTES:])
+                hasher.update(raw)
 
-    def encode(self, store: BlockStore, generation: int) -> list[EncodedBlock]:
-        """Digest each block, and compress those that the store does not hold."""
-        digests = [blake3(block[HEADER_BYTES:]).digest() for block in self.blocks]
-        held = store.stored_bytes(
-            [
-                BlockRef(digest, len(block) - HEADER_BYTES)
-                for digest, block in zip(digests, self.blocks, strict=True)
-            ]
-        )
+    def encode(self, store: BlockStore, generation: int, least_gain: float) -> list[EncodedBlock]:
+        """Compress the blocks that the store does not hold."""
+        held = store.stored_bytes(self._refs)
         return [
-            encode_in_place(block, digest, generation=generation)
+            encode_in_place(block, ref.digest, generation=generation, least_gain=least_gain)
             if value_bytes is None
-            else unencoded(block, digest, value_bytes, generation=generation)
-            for block, digest, value_bytes in zip(self.blocks, digests, held, strict=True)
+            else unencoded(
+                block, ref.digest, value_bytes, generation=generation, least_gain=least_gain
+            )
+            for block, ref, value_bytes in zip(self.blocks, self._refs, held, strict=True)
         ]
 
 

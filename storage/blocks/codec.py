@@ -51,8 +51,8 @@ _CHECKSUM: Final = struct.Struct("<Q")
 _CHECKED_BYTES: Final = 56
 _LEVEL: Final = 1
 _MOST_WINDOW_BYTES: Final = 8 << 20
-# Kept compressed only if it saves at least 1/64: less is not worth the decoding.
-_LEAST_GAIN: Final = 64
+# Compressed only if that saves at least this part, where the writer does not say otherwise.
+LEAST_GAIN: Final = 1 / 64
 # A sample of a block: this many bytes at each of this many places.
 _SAMPLE_BYTES: Final = 8192
 _SAMPLES: Final = 3
@@ -98,15 +98,22 @@ class EncodedBlock:
         return self._value
 
 
-def encode(raw: Buffer, *, generation: int) -> EncodedBlock:
+def encode(raw: Buffer, *, generation: int, least_gain: float = LEAST_GAIN) -> EncodedBlock:
     """Encode a block from anywhere; costs one copy more than `encode_in_place` where raw is kept."""
     buffer = bytearray(HEADER_BYTES + len(raw))
     buffer[HEADER_BYTES:] = raw
-    return encode_in_place(memoryview(buffer), blake3(raw).digest(), generation=generation)
+    return encode_in_place(
+        memoryview(buffer), blake3(raw).digest(), generation=generation, least_gain=least_gain
+    )
 
 
 def unencoded(
-    buffer: memoryview, digest: bytes, value_bytes: int, *, generation: int
+    buffer: memoryview,
+    digest: bytes,
+    value_bytes: int,
+    *,
+    generation: int,
+    least_gain: float = LEAST_GAIN,
 ) -> EncodedBlock:
     """A block that the store holds as `value_bytes`: encoded only if it is gone when it is written."""
     return EncodedBlock(
@@ -114,23 +121,25 @@ def unencoded(
         len(buffer) - HEADER_BYTES,
         value_bytes,
         None,
-        lambda: encode_in_place(buffer, digest, generation=generation).value,
+        lambda: encode_in_place(buffer, digest, generation=generation, least_gain=least_gain).value,
     )
 
 
-def encode_in_place(buffer: memoryview, digest: bytes, *, generation: int) -> EncodedBlock:
+def encode_in_place(
+    buffer: memoryview, digest: bytes, *, generation: int, least_gain: float = LEAST_GAIN
+) -> EncodedBlock:
     """Encode the block that begins HEADER_BYTES into `buffer`.
 
     A block that does not shrink is stored from where it lies: the header is written in front of it
     and `buffer` itself is the value, so it must stay as it is until the value is stored.
     """
     raw = buffer[HEADER_BYTES:]
-    codec, gains = _choose(raw)
+    codec, gains = _choose(raw, least_gain)
     value = buffer
     if codec != _RAW:
         parts = _pack(raw, _PLANES[codec], gains)
         size = sum(len(part) for part in parts)
-        if _worth_it(size, len(raw)):
+        if _worth_it(size, len(raw), least_gain):
             value = memoryview(bytearray(HEADER_BYTES + size))
             at = HEADER_BYTES
             for part in parts:
@@ -227,7 +236,7 @@ def _checksum(value: Buffer) -> int:
     return hasher.intdigest()
 
 
-def _choose(raw: memoryview) -> tuple[int, tuple[bool, ...]]:
+def _choose(raw: memoryview, least_gain: float) -> tuple[int, tuple[bool, ...]]:
     """The codec that makes a sample of the block smallest, and which of its planes gain by zstd."""
     sample: Buffer = raw
     if len(raw) > 2 * _SAMPLES * _SAMPLE_BYTES:
@@ -239,18 +248,20 @@ def _choose(raw: memoryview) -> tuple[int, tuple[bool, ...]]:
     for codec, width in _PLANES.items():
         planes, rest = _split(sample, width)
         packed = [_zstd(plane) for plane in planes]
-        gains = tuple(_worth_it(len(p), len(raw_)) for p, raw_ in zip(packed, planes, strict=True))
+        gains = tuple(
+            _worth_it(len(p), len(raw_), LEAST_GAIN) for p, raw_ in zip(packed, planes, strict=True)
+        )
         size = len(rest) + sum(
             len(p) if gain else len(raw_)
             for p, raw_, gain in zip(packed, planes, gains, strict=True)
         )
-        if _worth_it(size, len(sample)) and size < best[0]:
+        if _worth_it(size, len(sample), least_gain) and size < best[0]:
             best = size, codec, gains
     return best[1], best[2]
 
 
-def _worth_it(packed_bytes: int, raw_bytes: int) -> bool:
-    return packed_bytes + max(1, raw_bytes // _LEAST_GAIN) <= raw_bytes
+def _worth_it(packed_bytes: int, raw_bytes: int, least_gain: float) -> bool:
+    return packed_bytes + max(1, int(raw_bytes * least_gain)) <= raw_bytes
 
 
 def _zstd(raw: Buffer) -> bytes:
