@@ -185,7 +185,7 @@ class Catalog:
         """Totals that need a scan: for stats, in a thread."""
         with self._db.snapshot() as connection:
             by_status: dict[str, int] = {
-                status: count
+                str(status): int(count)
                 for status, count in connection.execute(
                     select(state.c.status, func.count()).group_by(state.c.status)
                 )

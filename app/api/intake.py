@@ -82,23 +82,41 @@ async def arriving(request: Request, settings: Settings) -> AsyncIterator[bytes]
     """
     started = time.monotonic()
     size = 0
+    pieces = _pieces(request, settings.idle_timeout_s)
     while True:
         try:
-            async with asyncio.timeout(settings.idle_timeout_s):
-                message = await request.receive()
+            chunk = await anext(pieces, None)
         except TimeoutError:
             raise _too_slow("nothing arrived for the idle time") from None
-        if message["type"] == "http.disconnect":
-            raise ClientGone
-        chunk: bytes = message.get("body", b"")
-        if chunk:
-            size += len(chunk)
-            yield chunk
-        if not message.get("more_body", False):
+        if chunk is None:
             return
+        size += len(chunk)
+        yield chunk
         elapsed = time.monotonic() - started
         if elapsed > _RATE_GRACE_S and size < settings.min_rate_bytes * (elapsed - _RATE_GRACE_S):
             raise _too_slow("the body arrived below the minimum rate")
+
+
+async def _pieces(request: Request, idle_s: float) -> AsyncIterator[bytes]:
+    """The body as it comes; claimed from the connection where it goes on after the first piece."""
+    claim = request.scope.get("extensions", {}).get("statehold.body")
+    while True:
+        async with asyncio.timeout(idle_s):
+            message = await request.receive()
+        if message["type"] == "http.disconnect":
+            raise ClientGone
+        if piece := message.get("body", b""):
+            yield piece
+        if not message.get("more_body", False):
+            return
+        if claim is not None:
+            break
+    queue = claim["claim"]()
+    try:
+        while piece := await queue.get(idle_s):
+            yield piece
+    except ConnectionError:
+        raise ClientGone from None
 
 
 def content_length(request: Request) -> int | None:

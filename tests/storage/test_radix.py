@@ -2,23 +2,37 @@
 
 from __future__ import annotations
 
+import shutil
 import struct
 from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import count, pairwise
+from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
 from pysqlite3 import dbapi2
 from sqlalchemy import Connection, bindparam, create_engine, insert, select, text, update
 from sqlalchemy.pool import StaticPool
 
-from storage.metadata import radix, schema
+from migrations import upgrade
+from storage.errors import Conflict
+from storage.integrity import of_metadata
+from storage.metadata import namespaces, radix, recordings, schema, states
+from storage.metadata.database import Database
 from storage.metadata.schema import namespace, radix_node, state
 from storage.metadata.statements import HotStatement
+from storage.rows import Limits, NewComponent, NewRecording
 
 Tokens = tuple[int, ...]
 
@@ -139,6 +153,7 @@ _PIECE = st.one_of(
 )
 _TOKENS = st.lists(_PIECE, min_size=1, max_size=3).map(lambda pieces: sum(pieces, ()))
 _KIND = st.sampled_from(["kv", "full_state"])
+_SPACE = st.sampled_from(["one", "two"])
 
 
 class Tree(RuleBasedStateMachine):
@@ -273,6 +288,132 @@ TestTree.settings = settings(
 )
 
 
+UNLIMITED = Limits(1 << 60, 1 << 40)
+
+
+class Life(RuleBasedStateMachine):
+    """States are recorded, replaced and dropped as the service does it, on a migrated database file.
+
+    The model is a dict: (namespace, tokens, kind) -> state id.
+    """
+
+    def __init__(self, database_file: Path) -> None:
+        super().__init__()
+        self.database = Database(database_file)
+        self.held: dict[tuple[str, Tokens, str], str] = {}
+        self.used: set[str] = set()
+
+    def teardown(self) -> None:
+        self.database.close()
+
+    def publish(self, key: tuple[str, Tokens, str], *, replace: bool) -> str:
+        space, tokens, kind = key
+        name = f"state-{next(_ids):08}"
+        with self.database.write(durable=False) as connection:
+            new = NewRecording(
+                state_id=name,
+                namespace=space,
+                page_id="page",
+                kind=kind,
+                tokens=pack(tokens),
+                token_digest=name.encode().ljust(32),
+                components=(NewComponent("full", 1),),
+                kv_descriptor=None,
+                overhead_bytes=1,
+                replace=replace,
+                ttl_ms=1000,
+            )
+            recordings.admit(connection, new, "me", 0)
+            recording = recordings.find(connection, name)
+            assert recording is not None
+            states.publish(connection, recording, b"digest", UNLIMITED, 0)
+            recordings.finish(connection, recording.state.id)
+        self.used.add(space)
+        return name
+
+    def record_or_replace(self, key: tuple[str, Tokens, str], *, replace: bool) -> None:
+        if key in self.held and not replace:
+            with pytest.raises(Conflict):
+                self.publish(key, replace=False)
+        else:
+            self.held[key] = self.publish(key, replace=replace)
+
+    @rule(space=_SPACE, tokens=_TOKENS, kind=_KIND, replace=st.booleans())
+    def record(self, space: str, tokens: Tokens, kind: str, replace: bool) -> None:
+        self.record_or_replace((space, tokens, kind), replace=replace)
+
+    @precondition(lambda self: self.held)
+    @rule(data=st.data(), more=st.one_of(st.just(()), _TOKENS), kind=_KIND)
+    def record_a_relative(self, data: st.DataObject, more: Tokens, kind: str) -> None:
+        space, tokens, _ = data.draw(st.sampled_from(sorted(self.held)))
+        keep = data.draw(st.integers(1, len(tokens)))
+        self.record_or_replace((space, tokens[:keep] + more, kind), replace=True)
+
+    @precondition(lambda self: self.held)
+    @rule(data=st.data(), cause=st.sampled_from([None, "capacity"]))
+    def drop(self, data: st.DataObject, cause: str | None) -> None:
+        name = self.held.pop(data.draw(st.sampled_from(sorted(self.held))))
+        with self.database.write(durable=False) as connection:
+            row = states.by_state_id(connection, name)
+            assert row is not None
+            states.drop(connection, row, cause)
+
+    def expect_found(self, space: str, query: Tokens) -> None:
+        with self.database.read() as connection:
+            row = namespaces.find(connection, space)
+            found = [] if row is None else states.on_path(connection, row.id, pack(query))
+        counts = [state_row.token_count for state_row in found]
+        assert counts == sorted(counts, reverse=True)
+        assert sorted((state_row.state_id, state_row.token_count) for state_row in found) == sorted(
+            (name, len(tokens))
+            for (of, tokens, _), name in self.held.items()
+            if of == space and query[: len(tokens)] == tokens
+        )
+
+    @rule(space=_SPACE, query=_TOKENS)
+    def look_up(self, space: str, query: Tokens) -> None:
+        self.expect_found(space, query)
+
+    @precondition(lambda self: self.held)
+    @rule(data=st.data(), space=_SPACE, more=_TOKENS)
+    def look_up_a_relative(self, data: st.DataObject, space: str, more: Tokens) -> None:
+        _, tokens, _ = data.draw(st.sampled_from(sorted(self.held)))
+        keep = data.draw(st.integers(1, len(tokens)))
+        for query in (tokens, tokens[:keep], tokens[:keep] + more):
+            self.expect_found(space, query)
+
+    @invariant()
+    def the_tree_is_sound_and_no_larger_than_needed(self) -> None:
+        with self.database.snapshot() as connection:
+            assert of_metadata(connection) == []
+            for row in namespaces.page(connection, None, 10):
+                assert radix.check(connection, row.id) == []
+                held = {tokens for of, tokens, _ in self.held if of == row.name}
+                assert prefixes(connection, row.id) == needed_nodes(held)
+
+
+def test_states_found_are_those_of_a_dict_and_the_tree_is_sound_after_every_step(
+    tmp_path: Path,
+) -> None:
+    template = tmp_path / "template.db"
+    upgrade(template)
+    numbers = count()
+
+    def begin() -> Life:
+        return Life(Path(shutil.copy(template, tmp_path / f"{next(numbers)}.db")))
+
+    run_state_machine_as_test(  # type: ignore[no-untyped-call]
+        begin,
+        settings=settings(
+            max_examples=25,
+            stateful_step_count=50,
+            deadline=None,
+            phases=(Phase.explicit, Phase.reuse, Phase.generate, Phase.shrink),
+            suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
+        ),
+    )
+
+
 @pytest.fixture
 def connection() -> Iterator[Connection]:
     with database() as opened:
@@ -364,6 +505,56 @@ def test_a_listing_stops_at_its_limit_and_shows_depth_first(
     rows = radix.listing(connection, space, 3)
     assert [(row.depth, row.edge_tokens) for row in rows] == [(0, 0), (1, 1), (3, 2)]
     assert [len(row.states) for row in rows] == [0, 0, 1]
+
+
+def test_the_longest_ones_of_a_very_long_conversation_are_found(
+    connection: Connection, space: int
+) -> None:
+    longest = states.MOST_ON_PATH + 10
+    everything = tuple(range(longest))
+    for length in range(1, longest + 1):
+        hold(connection, space, everything[:length])
+    found = states.on_path(connection, space, pack(everything))
+    expected = list(range(longest, longest - states.MOST_ON_PATH, -1))
+    assert [row.token_count for row in found] == expected
+
+
+def test_several_states_of_one_prefix_are_found_newest_first(
+    connection: Connection, space: int
+) -> None:
+    node, first = hold(connection, space, (1, 2))
+    second = add_state(connection, space, node, (1, 2), kind="full_state")
+    _, shorter = hold(connection, space, (1,))
+    found = [row.state_id for row in states.on_path(connection, space, pack((1, 2, 3)))]
+    assert found == [second, first, shorter]
+
+
+def test_the_tokens_of_every_listed_node_are_the_edges_on_its_way(
+    connection: Connection, space: int
+) -> None:
+    long = tuple(range(1000, 6000))
+    wanted = [(1, 2, 3), (1, 2, 4), (1, *long), (1, *long[:2500], 7), (-1, 0)]
+    nodes = {tokens: hold(connection, space, tokens)[0] for tokens in wanted}
+    for tokens, node in nodes.items():
+        assert radix.tokens_of(connection, node) == pack(tokens)
+    rows = {row.node_id: row for row in radix.listing(connection, space, 100)}
+    assert len(rows) == len(needed_nodes(set(wanted)))
+    for row in rows.values():
+        packed = radix.tokens_of(connection, row.node_id)
+        assert len(packed) == 4 * row.depth
+        if row.parent_id is not None:
+            parent = rows[row.parent_id]
+            assert row.depth == parent.depth + row.edge_tokens
+            assert packed.startswith(radix.tokens_of(connection, parent.node_id))
+
+
+def test_a_listing_keeps_to_its_namespace(connection: Connection, space: int) -> None:
+    other = add_namespace(connection, "two")
+    hold(connection, space, (1, 2))
+    hold(connection, other, (1, 3))
+    assert prefixes(connection, space) == [(), (1, 2)]
+    assert prefixes(connection, other) == [(), (1, 3)]
+    assert radix.listing(connection, space, 0) == []
 
 
 def test_the_walk_never_scans_the_table(connection: Connection, space: int) -> None:
