@@ -5,13 +5,14 @@ from __future__ import annotations
 import os
 import random
 import struct
+import tracemalloc
 from pathlib import Path
 
 import numpy as np
 import pytest
 import zstandard
 from blake3 import blake3
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from xxhash import xxh3_64
 
@@ -23,6 +24,7 @@ from storage.blocks.codec import (
     encode,
     encode_in_place,
     footprint_bytes,
+    unencoded,
 )
 from storage.cut import FIXED_CUT_BYTES, FixedCut
 from storage.errors import BlockDamaged
@@ -202,9 +204,277 @@ def test_a_full_raw_block_fills_whole_pages() -> None:
     assert footprint_bytes(FIXED_CUT_BYTES + HEADER_BYTES + 1) == (1 << 20) + 4096 + 64
 
 
-@given(st.integers(0, 40 << 20))
-def test_cuts_add_up_and_do_not_depend_on_what_follows(size: int) -> None:
-    lengths = FixedCut().plan(size).lengths
-    assert sum(lengths) == size
-    assert all(0 < length <= FIXED_CUT_BYTES for length in lengths)
-    assert all(length == FIXED_CUT_BYTES for length in lengths[:-1])
+# ---- exhaustive and forged values ------------------------------------------------------------
+
+SMALL = {
+    0: os.urandom(120),
+    1: b"the quick brown fox " * 20,
+    2: _f16(600),
+    3: _f32(1200) + b"xyz",
+}
+
+
+def _forged(codec: int, raw_bytes: int, digest: bytes, payload: bytes) -> bytes:
+    """A value as a hostile or broken writer would leave it: everything fits but what is inside."""
+    head = struct.pack("<4sBBHQQ32s", b"SHBK", 1, codec, 0, raw_bytes, 0, digest)
+    return _sealed(head + bytes(8) + payload)
+
+
+def _frame(content_bytes: int, window: int, block: bytes) -> bytes:
+    """A zstd frame (RFC 8878) of one raw block: its window descriptor byte is ours to choose."""
+    descriptor = 2 << 6  # content size of 4 bytes, a window, no dictionary, no checksum
+    last_raw_block = (len(block) << 3 | 1).to_bytes(3, "little")
+    head = struct.pack("<IBBI", 0xFD2FB528, descriptor, window, content_bytes)
+    return head + last_raw_block + block
+
+
+@pytest.mark.parametrize("codec", SMALL)
+def test_every_single_bit_of_a_value_is_guarded(codec: int) -> None:
+    raw = SMALL[codec]
+    block = encode(raw, generation=7)
+    good = bytes(block.value)
+    assert good[5] == codec
+    for bit in range(8 * len(good)):
+        bad = bytearray(good)
+        bad[bit // 8] ^= 1 << bit % 8
+        with pytest.raises(BlockDamaged):
+            check(bad, block.digest, len(raw))
+        try:
+            assert bytes(decode(bad, block.digest, len(raw))) == raw
+        except BlockDamaged:
+            continue
+
+
+@pytest.mark.parametrize("codec", SMALL)
+def test_a_value_cut_anywhere_is_refused_by_both_readers(codec: int) -> None:
+    block = encode(SMALL[codec], generation=7)
+    good = bytes(block.value)
+    for length in range(len(good)):
+        _refused(good[:length], block)
+        with pytest.raises(BlockDamaged):
+            check(good[:length], block.digest, block.raw_bytes)
+
+
+@pytest.mark.parametrize("codec", SMALL)
+def test_a_payload_cut_anywhere_is_refused_even_with_a_fitting_checksum(codec: int) -> None:
+    block = encode(SMALL[codec], generation=7)
+    good = bytes(block.value)
+    for length in range(HEADER_BYTES, len(good)):
+        _refused(_sealed(good[:length]), block)
+
+
+@pytest.mark.parametrize("codec", SMALL)
+def test_a_changed_payload_is_refused_even_with_a_fitting_checksum(codec: int) -> None:
+    raw = SMALL[codec]
+    block = encode(raw, generation=7)
+    good = bytes(block.value)
+    for place in range(HEADER_BYTES, len(good)):
+        bad = bytearray(good)
+        bad[place] ^= 1 << place % 8
+        # A zstd frame has bits that mean nothing: the right bytes are allowed, other bytes never.
+        try:
+            assert bytes(decode(_sealed(bytes(bad)), block.digest, len(raw))) == raw
+        except BlockDamaged:
+            continue
+
+
+@settings(max_examples=400)
+@given(st.integers(0, 5), st.integers(0, 40), st.binary(max_size=120))
+def test_any_payload_under_a_fitting_header_is_damage_and_no_other_error(
+    codec: int, raw_bytes: int, payload: bytes
+) -> None:
+    digest = blake3(b"something else").digest()
+    with pytest.raises(BlockDamaged):
+        decode(_forged(codec, raw_bytes, digest, payload), digest, raw_bytes)
+
+
+@settings(max_examples=400)
+@given(
+    st.sampled_from([2, 3]),
+    st.integers(0, 40),
+    st.lists(st.sampled_from([0, 1, 5, 9, 10, 13, 2**31, 2**32 - 1]), min_size=4, max_size=4),
+    st.binary(max_size=80),
+)
+def test_any_plane_lengths_are_damage_and_no_other_error(
+    codec: int, raw_bytes: int, lengths: list[int], planes: bytes
+) -> None:
+    digest = blake3(b"something else").digest()
+    width = 2 * (codec - 1)
+    payload = struct.pack(f"<{width}I", *lengths[:width]) + planes
+    with pytest.raises(BlockDamaged):
+        decode(_forged(codec, raw_bytes, digest, payload), digest, raw_bytes)
+
+
+@given(st.binary(max_size=200))
+def test_bytes_that_are_no_value_are_damage_and_no_other_error(value: bytes) -> None:
+    digest = blake3(b"").digest()
+    for read in (check, decode):
+        with pytest.raises(BlockDamaged):
+            read(value, digest, 0)
+
+
+@pytest.mark.parametrize("codec", SMALL)
+@pytest.mark.parametrize("lie", [0, 1, 7, 2**32, 2**64 - 1])
+def test_a_header_that_lies_about_the_length_is_refused(codec: int, lie: int) -> None:
+    block = encode(SMALL[codec], generation=0)
+    value = bytearray(block.value)
+    struct.pack_into("<Q", value, 8, lie)
+    bad = _sealed(bytes(value))
+    _refused(bad, block)
+    with pytest.raises(BlockDamaged):
+        check(bad, block.digest, block.raw_bytes)
+
+
+@pytest.mark.parametrize("codec", [codec for codec in SMALL if codec])
+@pytest.mark.parametrize("lie", [0, 1, 7, 2**20])
+def test_a_length_that_lies_in_header_and_manifest_alike_gives_no_bytes(
+    codec: int, lie: int
+) -> None:
+    block = encode(SMALL[codec], generation=0)
+    value = bytearray(block.value)
+    struct.pack_into("<Q", value, 8, lie)
+    with pytest.raises(BlockDamaged):
+        decode(_sealed(bytes(value)), block.digest, lie)
+
+
+def _peak_bytes(value: bytes, digest: bytes, raw_bytes: int) -> int:
+    tracemalloc.start()
+    try:
+        with pytest.raises(BlockDamaged):
+            decode(value, digest, raw_bytes)
+        return tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+
+
+def test_a_bomb_that_declares_a_small_size_takes_no_more_memory_than_that() -> None:
+    claim = 100_000
+    bomb = bytearray(zstandard.ZstdCompressor().compress(bytes(256 << 20)))
+    size = zstandard.get_frame_parameters(bytes(bomb)).content_size
+    assert size == 256 << 20
+    at = bytes(bomb).index(struct.pack("<I", size), 4, 16)
+    struct.pack_into("<I", bomb, at, claim)
+    assert zstandard.get_frame_parameters(bytes(bomb)).content_size == claim
+    digest = blake3(bytes(claim)).digest()
+    assert _peak_bytes(_forged(1, claim, digest, bytes(bomb)), digest, claim) < 4 << 20
+    planes = struct.pack("<2I", len(bomb), claim) + bytes(bomb) + bytes(claim)
+    digest = blake3(bytes(2 * claim)).digest()
+    assert _peak_bytes(_forged(2, 2 * claim, digest, planes), digest, 2 * claim) < 4 << 20
+
+
+def test_a_frame_may_need_the_window_of_rfc_9659_and_none_larger() -> None:
+    raw = os.urandom(500)
+    digest = blake3(raw).digest()
+    eight_mib, sixteen_mib = 13 << 3, 14 << 3
+    allowed = _frame(len(raw), eight_mib, raw)
+    assert bytes(decode(_forged(1, len(raw), digest, allowed), digest, len(raw))) == raw
+    for window in (eight_mib + 1, sixteen_mib, 31 << 3):
+        with pytest.raises(BlockDamaged):
+            decode(_forged(1, len(raw), digest, _frame(len(raw), window, raw)), digest, len(raw))
+
+
+def test_a_frame_that_holds_less_or_more_than_it_declares_is_refused() -> None:
+    raw = os.urandom(500)
+    digest = blake3(raw).digest()
+    for content in (raw[:-1], raw + b"x", b""):
+        value = _forged(1, len(raw), digest, _frame(len(raw), 10 << 3, content))
+        with pytest.raises(BlockDamaged):
+            decode(value, digest, len(raw))
+
+
+def test_a_frame_that_asks_for_a_dictionary_is_refused() -> None:
+    raw = b"the quick brown fox " * 20
+    digest = blake3(raw).digest()
+    words = zstandard.ZstdCompressionDict(raw * 4, dict_type=zstandard.DICT_TYPE_RAWCONTENT)
+    trained = zstandard.train_dictionary(1024, [raw[i:] * 3 for i in range(200)])
+    assert trained.dict_id() != 0
+    for dictionary in (words, trained):
+        frame = zstandard.ZstdCompressor(dict_data=dictionary).compress(raw)
+        value = _forged(1, len(raw), digest, frame)
+        with pytest.raises(BlockDamaged):
+            decode(value, digest, len(raw))
+
+
+def test_frames_behind_or_before_the_frame_are_refused() -> None:
+    raw = b"the quick brown fox " * 20
+    digest = blake3(raw).digest()
+    frame = zstandard.ZstdCompressor().compress(raw)
+    skippable = struct.pack("<II", 0x184D2A50, 4) + b"skip"
+    for payload in (frame + frame, skippable + frame, frame + skippable, frame + b"\0", b""):
+        with pytest.raises(BlockDamaged):
+            decode(_forged(1, len(raw), digest, payload), digest, len(raw))
+
+
+def test_planes_of_another_element_width_are_refused() -> None:
+    raw = _f32(1200)
+    block = encode(raw, generation=0)
+    assert block.value[5] == 3
+    value = bytearray(block.value)
+    for codec in (0, 1, 2):
+        value[5] = codec
+        _refused(_sealed(bytes(value)), block)
+
+
+def test_a_value_under_the_key_of_another_block_is_refused_by_both_readers() -> None:
+    for codec, raw in SMALL.items():
+        block = encode(raw, generation=0)
+        assert block.value[5] == codec
+        other = blake3(b"another").digest()
+        for read in (check, decode):
+            with pytest.raises(BlockDamaged) as caught:
+                read(block.value, other, len(raw))
+            assert (caught.value.digest, caught.value.actual) == (other, block.digest)
+
+
+def test_a_key_changed_together_with_header_and_checksum_still_gives_no_wrong_bytes() -> None:
+    for codec, raw in SMALL.items():
+        block = encode(raw, generation=0)
+        key = blake3(b"another").digest()
+        value = bytearray(block.value)
+        assert value[5] == codec
+        value[24:56] = key
+        with pytest.raises(BlockDamaged) as caught:
+            decode(_sealed(bytes(value)), key, len(raw))
+        assert caught.value.actual == block.digest
+
+
+def test_the_header_is_the_documented_one() -> None:
+    block = encode(b"some bytes", generation=0x1122334455667788)
+    value = bytes(block.value)
+    fields = struct.unpack_from("<4sBBHQQ32s", value)
+    assert fields == (b"SHBK", 1, 0, 0, 10, 0x1122334455667788, blake3(b"some bytes").digest())
+    assert value == _sealed(value)
+    assert value[HEADER_BYTES:] == b"some bytes"
+
+
+def test_the_generation_changes_neither_key_nor_bytes() -> None:
+    raw = SAMPLES["text"][0]
+    one, other = encode(raw, generation=1), encode(raw, generation=2**64 - 1)
+    assert one.digest == other.digest
+    assert bytes(decode(other.value, one.digest, len(raw))) == raw
+
+
+def test_a_copy_is_memory_of_its_own() -> None:
+    for raw in SMALL.values():
+        block = encode(raw, generation=0)
+        value = bytearray(block.value)
+        copied = decode(value, block.digest, len(raw))
+        value[HEADER_BYTES:] = bytes(len(value) - HEADER_BYTES)
+        assert bytes(copied) == raw
+
+
+def test_a_block_put_off_is_encoded_when_its_value_is_wanted() -> None:
+    raw = SAMPLES["f16"][0]
+    done = encode(raw, generation=5)
+    buffer = memoryview(bytearray(HEADER_BYTES) + bytearray(raw))
+    later = unencoded(buffer, done.digest, 123, generation=5)
+    assert (later.digest, later.raw_bytes, later.value_bytes) == (done.digest, len(raw), 123)
+    assert bytes(later.value) == bytes(done.value)
+    assert later.value_bytes == len(done.value)
+
+
+@given(st.integers(0, 4 << 20))
+def test_a_footprint_is_whole_pages_and_never_less_than_the_value(value_bytes: int) -> None:
+    pages, tree = divmod(footprint_bytes(value_bytes), 4096)
+    assert tree == 64
+    assert 4096 * (pages - 1) < value_bytes + 16 <= 4096 * pages

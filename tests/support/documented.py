@@ -13,11 +13,14 @@ import httpx
 @cache
 def document() -> dict[str, Any]:
     """The service's own OpenAPI document."""
+    import logging
+
     from app.main import create_app
 
     kept = {name: os.environ.pop(name) for name in list(os.environ) if name == "STATEHOLD_SHARED"}
     try:
         found: dict[str, Any] = create_app().openapi()
+        logging.getLogger("httpx").setLevel(logging.WARNING)
         return found
     finally:
         os.environ.update(kept)
