@@ -160,10 +160,12 @@ class Catalog:
                 kind=kind,
             )
 
-    def least_recent(self, namespace_id: int | None, limit: int) -> list[StateRow]:
-        """Live unleased states, least recently used first."""
+    def least_recent(
+        self, namespace_id: int | None, limit: int, status: str = "live"
+    ) -> list[StateRow]:
+        """Unleased states of a status, least recently used first."""
         with self._db.read() as connection:
-            return states.least_recent(connection, namespace_id, limit, boot_ms())
+            return states.least_recent(connection, namespace_id, status, limit, boot_ms())
 
     def tree(self, name: str, limit: int) -> list[radix.NodeRow]:
         """Nodes of a namespace's tree, depth first."""

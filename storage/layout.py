@@ -100,8 +100,11 @@ class Instance:
         self._folder = folder
         self.name = f"{os.getpid()}-{time.time_ns():x}"
         self._path = folder.instances / f"{self.name}.lock"
-        self._descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        # Locked before it has its name: nobody may meet the file unlocked and take us for dead.
+        unnamed = self._path.with_suffix(".new")
+        self._descriptor = os.open(unnamed, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        unnamed.rename(self._path)
 
     def others_alive(self) -> set[str]:
         """Names of the other running instances; lock files of dead ones are removed."""

@@ -109,10 +109,12 @@ class Cache:
         self._writer.close()
         self._small.shutdown()
         self._pool.shutdown()
-        try:
-            self._notes.flush()
-            if self._writer.failed is None:
-                mark_clean(self._store)
-        except StorageError as error:
-            _log.warning("unclean_stop", error=str(error))
-        self._store.close()
+        # One at a time, so that of several workers that stop together one is the last.
+        with self._store.folder.starting():
+            try:
+                self._notes.flush()
+                if not self._writer.failed:
+                    mark_clean(self._store)
+            except StorageError as error:
+                _log.warning("unclean_stop", error=str(error))
+            self._store.close()

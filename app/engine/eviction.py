@@ -1,5 +1,7 @@
 """Eviction by need: least recently used first, never what is leased, down to a low-water mark.
 
+Quarantined states go last, and only for bytes: evidence must not fill the budget for ever.
+
 Runs on the thread that needs the room. Each round is one durable SQL commit and as many reclaim
 commits as it takes, so that the room is real before the caller goes on.
 """
@@ -74,9 +76,14 @@ class Evictor:
             average = max(1, held // entries)
             count = min(_MOST_AT_ONCE, max(1, (held - target) // average))
             victims = self._store.catalog.least_recent(namespace_id, count)
+            if not victims and unit == "bytes":
+                # Evidence gives way only when nothing in service is left to go.
+                victims = self._store.catalog.least_recent(namespace_id, 1, "quarantined")
             if not victims:
                 break
-            result = self._store.evict([row.state_id for row in victims], cause)
+            result = self._store.evict(
+                [row.state_id for row in victims], cause, statuses=("live", "quarantined")
+            )
             dropped += result.dropped
             self._notes.count("evictions", cause, len(result.dropped))
             self.reclaim()

@@ -11,6 +11,8 @@ from collections.abc import AsyncIterator, Sequence
 from concurrent.futures import Executor
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
+from typing import Final
 
 from app.engine.errors import Gone, NotFound, Refused, Unavailable
 from app.engine.faults import StateFault
@@ -27,6 +29,9 @@ from storage.blocks.codec import Buffer
 from storage.errors import BlockMissing, NotHeld
 from storage.rows import ComponentRow, StateRow
 from storage.store import Store
+
+# A longer query takes about a millisecond to walk and to hash.
+_SEARCH_IN_THREAD_TOKENS: Final = 256_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -256,15 +261,21 @@ class Restorer:
         passed: list[Passed] = []
         position = 0
         while position < len(candidates):
+            candidate = candidates[position]
+            search = partial(
+                find,
+                self._store.catalog,
+                self._policy,
+                position,
+                candidate,
+                accept,
+                frozenset(skip),
+            )
             try:
-                found = find(
-                    self._store.catalog,
-                    self._policy,
-                    position,
-                    candidates[position],
-                    accept,
-                    frozenset(skip),
-                )
+                if candidate.token_count > _SEARCH_IN_THREAD_TOKENS:
+                    found = await in_thread(self._pool, search)
+                else:
+                    found = search()
             except StateFault as error:
                 skip.add(error.state_id)
                 await self._quarantine.take(error)

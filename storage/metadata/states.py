@@ -264,12 +264,12 @@ def is_leased(connection: Connection, state_id: str, now_boot_ms: int) -> bool:
 
 
 def least_recent(
-    connection: Connection, namespace_id: int | None, limit: int, now_boot_ms: int
+    connection: Connection, namespace_id: int | None, status: str, limit: int, now_boot_ms: int
 ) -> list[StateRow]:
-    """Live states nobody leases, least recently touched first."""
+    """States of a status that nobody leases, least recently touched first."""
     statement = (
         select(*COLUMNS)
-        .where(state.c.status == "live", ~_leased(state.c.state_id, literal(now_boot_ms)))
+        .where(state.c.status == status, ~_leased(state.c.state_id, literal(now_boot_ms)))
         .order_by(state.c.touched_at_ms, state.c.id)
         .limit(limit)
     )

@@ -2,11 +2,33 @@
 
 from __future__ import annotations
 
-from sqlalchemy import Connection, delete, func, insert, select
+from sqlalchemy import Connection, bindparam, delete, func, insert, select
 
 from storage.clock import wall_ms
 from storage.metadata.schema import tombstone as t
+from storage.metadata.statements import HotStatement
 from storage.rows import StateRow, TombstoneRow
+
+_LENGTHS = HotStatement(
+    select(t.c.token_count)
+    .distinct()
+    .where(
+        t.c.namespace_id == bindparam("namespace_id"),
+        t.c.token_count <= bindparam("most_tokens"),
+    )
+    .order_by(t.c.token_count.desc())
+    .limit(bindparam("most"))
+)
+_FIND = HotStatement(
+    select(t.c.token_count, t.c.kind, t.c.state_id, t.c.cause, t.c.evicted_at_ms)
+    .where(
+        t.c.namespace_id == bindparam("namespace_id"),
+        t.c.token_count == bindparam("token_count"),
+        t.c.token_digest == bindparam("token_digest"),
+    )
+    .order_by(t.c.id.desc())
+    .limit(1)
+)
 
 
 def add(connection: Connection, row: StateRow, cause: str) -> None:
@@ -33,29 +55,15 @@ def trim(connection: Connection, most: int) -> None:
 
 def lengths(connection: Connection, namespace_id: int, most_tokens: int, limit: int) -> list[int]:
     """Distinct token counts of the namespace's tombstones up to `most_tokens`, longest first."""
-    return list(
-        connection.execute(
-            select(t.c.token_count)
-            .distinct()
-            .where(t.c.namespace_id == namespace_id, t.c.token_count <= most_tokens)
-            .order_by(t.c.token_count.desc())
-            .limit(limit)
-        ).scalars()
-    )
+    rows = _LENGTHS.all(connection, namespace_id=namespace_id, most_tokens=most_tokens, most=limit)
+    return [token_count for (token_count,) in rows]
 
 
 def find(
     connection: Connection, namespace_id: int, token_count: int, token_digest: bytes
 ) -> TombstoneRow | None:
     """The newest tombstone of exactly this prefix."""
-    row = connection.execute(
-        select(t.c.token_count, t.c.kind, t.c.state_id, t.c.cause, t.c.evicted_at_ms)
-        .where(
-            t.c.namespace_id == namespace_id,
-            t.c.token_count == token_count,
-            t.c.token_digest == token_digest,
-        )
-        .order_by(t.c.id.desc())
-        .limit(1)
-    ).first()
+    row = _FIND.first(
+        connection, namespace_id=namespace_id, token_count=token_count, token_digest=token_digest
+    )
     return None if row is None else TombstoneRow(*row)

@@ -558,6 +558,19 @@ def test_rule_12_what_cannot_fit_is_refused_and_nothing_is_dropped_for_it(
         ]
 
 
+def test_rule_12_evidence_gives_way_only_when_nothing_else_is_left(start: ServerFactory) -> None:
+    with Client(start(budget_bytes="2MiB").url) as client:
+        bad = client.record_full("ns", [1], noise(1, 900_000))
+        client.post(f"/admin/v1/states/{bad}/quarantine", json={"reason": "test"})
+        client.record_full("ns", [2], noise(2, 900_000))
+        client.record_full("ns", [3], noise(3, 900_000))
+        assert client.get(f"/admin/v1/states/{bad}").json()["status"] == "quarantined"
+        assert client.lookup("ns", [2])["hit"] is False
+        client.lookup("ns", [3], acquire=True, ttl_s=600)
+        client.record_full("ns", [4], noise(4, 900_000))
+        assert client.get(f"/admin/v1/states/{bad}").status_code == 404
+
+
 def test_rule_12_limits_of_a_namespace_hold_inside_it(start: ServerFactory) -> None:
     with Client(start().url) as client:
         client.record_full("small", [0], noise("s", 100_000))
