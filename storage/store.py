@@ -29,7 +29,7 @@ Policy is not made here: limits come in as values, refusals are decided by the c
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -43,13 +43,10 @@ from storage.clock import boot_ms, wall_ms
 from storage.errors import Conflict, NotHeld, OverLimit, StorageError
 from storage.failpoints import failpoint
 from storage.layout import DataFolder, Instance
+from storage.ledger import Ledger
 from storage.metadata import (
-    counters,
-    leases,
-    namespaces,
     ownership,
     recordings,
-    settings,
     states,
     tombstones,
     totals,
@@ -59,9 +56,7 @@ from storage.rows import (
     AdmissionFacts,
     DropResult,
     Evidence,
-    LeaseRow,
     Limits,
-    NamespaceRow,
     NewRecording,
     OwnedBlock,
     RecordingRow,
@@ -90,6 +85,7 @@ class Store:
         self.db = Database(folder.database)
         self.blocks = LmdbBlocks(folder.blocks)
         self.catalog = Catalog(self.db)
+        self.ledger = Ledger(self.db)
         self._tombstones_kept = tombstones_kept
         with self.db.read() as connection:
             self._acked_commit = totals.commit_counter(connection)
@@ -382,87 +378,6 @@ class Store:
             states.from_quarantine(connection, row)
             commit = totals.next_commit(connection)
         self._acknowledge(commit)
-
-    # ---- leases ----------------------------------------------------------------------------
-
-    def lease(self, lease_id: str, state_id: str, ttl_ms: int) -> None:
-        """Hold a live state.
-
-        Raises:
-            NotHeld: it is not live (any more).
-        """
-        with self.db.write(durable=False) as connection:
-            row = states.by_state_id(connection, state_id)
-            if row is None or row.status != "live":
-                raise NotHeld("the state is gone")
-            leases.add(connection, lease_id, state_id, ttl_ms, boot_ms())
-
-    def change_lease(
-        self, lease_id: str, change: Callable[[LeaseRow, int], str | int | None]
-    ) -> LeaseRow | None:
-        """Read a lease and change it in one transaction.
-
-        Args:
-            change: gets the lease and the boot clock (ms); returns a new end (int, boot ms),
-                an outcome (str), or None to leave it.
-
-        Returns:
-            The lease as it was, None if there is none of that id.
-        """
-        with self.db.write(durable=False) as connection:
-            row = leases.find(connection, lease_id)
-            if row is not None:
-                wanted = change(row, boot_ms())
-                if isinstance(wanted, str):
-                    leases.finish(connection, lease_id, wanted)
-                elif wanted is not None:
-                    leases.renew(connection, lease_id, wanted)
-            return row
-
-    # ---- namespaces, settings, small notes -------------------------------------------------
-
-    def change_namespace(
-        self, name: str, change: Callable[[NamespaceRow], Mapping[str, object]], *, create: bool
-    ) -> NamespaceRow:
-        """Read a namespace and change columns of it in one transaction.
-
-        Raises:
-            NotHeld: there is none of that name and `create` is False.
-        """
-        with self.db.write(durable=True) as connection:
-            row = (
-                namespaces.ensure(connection, name) if create else namespaces.find(connection, name)
-            )
-            if row is None:
-                raise NotHeld("no such namespace")
-            values = change(row)
-            if values:
-                namespaces.change(connection, row.id, dict(values))
-            changed = namespaces.find(connection, name)
-            assert changed is not None
-            return changed
-
-    def set_setting(self, key: str, value: str | None) -> None:
-        """Change a setting for all workers."""
-        with self.db.write(durable=True) as connection:
-            settings.write(connection, key, value)
-
-    def note(
-        self,
-        touches: Mapping[str, tuple[int, int]],
-        counts: Mapping[tuple[str, str], int],
-    ) -> None:
-        """Write a batch of last uses and counter deltas."""
-        with self.db.write(durable=False) as connection:
-            if touches:
-                states.touch(connection, touches)
-            if counts:
-                counters.add(connection, counts)
-
-    def sweep_leases(self, ended_before_boot_ms: int) -> int:
-        """Forget leases that ended long ago."""
-        with self.db.write(durable=False) as connection:
-            return leases.sweep(connection, ended_before_boot_ms, 1000)
 
     def note_commit(self) -> None:
         """Tell the block store which commits have been acknowledged (compared at the next start)."""

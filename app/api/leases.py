@@ -6,17 +6,14 @@ from fastapi import APIRouter
 
 from app.api.access import CacheDep, LeaseId
 from app.api.intake import StrictRoute
-from app.api.problems import responses
+from app.api.problems import JSON_BODY, responses
 from app.api.schemas.cache import HeartbeatRequest, LeaseGrant, ReleaseRequest, ReleaseResponse
 from app.engine.holds import Failure, Outcome
 
 router = APIRouter(tags=["leases"], route_class=StrictRoute)
 
 _COMMON = (
-    "invalid_request",
-    "invalid_json",
-    "body_too_large",
-    "too_slow",
+    *JSON_BODY,
     "lease_not_found",
     "busy",
 )

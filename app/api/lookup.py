@@ -7,7 +7,7 @@ from fastapi import APIRouter, Request
 from app.api import views
 from app.api.access import cache_of
 from app.api.intake import StrictRoute
-from app.api.problems import responses
+from app.api.problems import JSON_BODY, responses
 from app.api.schemas.cache import LeaseGrant, LookupRequest, LookupResponse
 from app.engine.restoring import Missed
 
@@ -20,10 +20,7 @@ router = APIRouter(tags=["cache"], route_class=StrictRoute)
     response_model=LookupResponse,
     response_model_exclude_none=True,
     responses=responses(
-        "invalid_request",
-        "invalid_json",
-        "body_too_large",
-        "too_slow",
+        *JSON_BODY,
         "invalid_namespace",
         "invalid_tokens",
         "quarantine_failed",

@@ -9,7 +9,7 @@ from fastapi import APIRouter, Query
 from app.api import views
 from app.api.access import CacheDep
 from app.api.intake import StrictRoute
-from app.api.problems import responses
+from app.api.problems import JSON_BODY, responses
 from app.api.schemas.namespaces import NamespaceInfo, NamespaceList, RegisterRequest
 from app.engine.identity import check_namespace
 
@@ -21,10 +21,7 @@ router = APIRouter(tags=["cache"], route_class=StrictRoute)
     summary="Register a namespace with its identity",
     response_model=NamespaceInfo,
     responses=responses(
-        "invalid_request",
-        "invalid_json",
-        "body_too_large",
-        "too_slow",
+        *JSON_BODY,
         "invalid_namespace",
         "invalid_identity",
         "weights_digest_missing",

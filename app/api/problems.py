@@ -88,6 +88,9 @@ CODES: Final[dict[str, ProblemKind]] = {
     "internal_error": ProblemKind(500, "Something went wrong here"),
 }
 
+# What every route with a JSON body can answer about it.
+JSON_BODY: Final = ("invalid_request", "invalid_json", "body_too_large", "too_slow")
+
 
 class ApiProblem(HTTPException):
     """A problem found while translating HTTP, before the engine was asked."""

@@ -9,7 +9,7 @@ from fastapi import APIRouter, Path, Request, Response
 from app.api import views
 from app.api.access import CacheDep, StateId
 from app.api.intake import StrictRoute, arriving, content_digests, content_length, wait_preference
-from app.api.problems import responses
+from app.api.problems import JSON_BODY, responses
 from app.api.schemas.common import ComponentName
 from app.api.schemas.records import (
     ComponentReceipt,
@@ -40,7 +40,6 @@ ADMISSION_CODES: Final = (
     "disabled",
     "stopped",
 )
-BODY_CODES: Final = ("invalid_request", "invalid_json", "body_too_large", "too_slow")
 UPLOAD_CODES: Final = (
     "length_mismatch",
     "digest_mismatch",
@@ -62,7 +61,7 @@ UPLOAD_CODES: Final = (
     responses={
         200: {"description": "The prefix is held already.", "model": RecordResponse},
         201: {"description": "Admitted: send the components, then commit."},
-        **responses(*BODY_CODES, *ADMISSION_CODES),
+        **responses(*JSON_BODY, *ADMISSION_CODES),
     },
 )
 async def admit(request: RecordRequest, cache: CacheDep, response: Response) -> RecordResponse:

@@ -10,7 +10,7 @@ from app.api import fields, views
 from app.api.access import cache_of
 from app.api.intake import StrictRoute
 from app.api.outflow import ByteStream
-from app.api.problems import responses
+from app.api.problems import JSON_BODY, responses
 from app.api.schemas.cache import RestoreRequest
 from app.engine.restoring import Missed
 
@@ -68,10 +68,7 @@ _HEADERS: dict[str, Any] = {
             },
         },
         **responses(
-            "invalid_request",
-            "invalid_json",
-            "body_too_large",
-            "too_slow",
+            *JSON_BODY,
             "invalid_namespace",
             "invalid_tokens",
             "quarantine_failed",

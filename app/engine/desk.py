@@ -135,7 +135,7 @@ class Desk:
 
     async def set_mode(self, mode: str | None) -> str:
         """Change the store's mode for all workers; None goes back to the configured one."""
-        await in_thread(self._small, self._store.set_setting, "mode", mode)
+        await in_thread(self._small, self._store.ledger.set_setting, "mode", mode)
         return mode or self._policy.settings.mode
 
     async def tree(self, namespace: str, limit: int) -> list[NodeRow]:

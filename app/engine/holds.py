@@ -81,7 +81,7 @@ class Leases:
         """
         lease_id = str(uuid7())
         await in_thread(
-            self._small, self._store.lease, lease_id, state_id, ttl_ms or self.default_ttl_ms
+            self._small, self._store.ledger.lease, lease_id, state_id, ttl_ms or self.default_ttl_ms
         )
         self._notes.count("leases_opened")
         return lease_id
@@ -114,7 +114,7 @@ class Leases:
                 return now + (ttl_ms or row.ttl_ms)
             return None
 
-        row = await in_thread(self._small, self._store.change_lease, lease_id, renewed)
+        row = await in_thread(self._small, self._store.ledger.change_lease, lease_id, renewed)
         if row is None:
             raise NotFound("lease_not_found", "no such lease")
         if row.outcome is not None:
@@ -136,7 +136,7 @@ class Leases:
         def finished(row: LeaseRow, _now: int) -> str | None:
             return outcome.word if row.outcome in (None, SENT) else None
 
-        row = await in_thread(self._small, self._store.change_lease, lease_id, finished)
+        row = await in_thread(self._small, self._store.ledger.change_lease, lease_id, finished)
         if row is None:
             raise NotFound("lease_not_found", "no such lease")
         repeated = row.outcome not in (None, SENT)
@@ -161,7 +161,7 @@ class Leases:
             return (SENT if sent else "broken_off") if row.outcome is None else None
 
         with suppress(Unavailable, Refused):
-            await in_thread(self._small, self._store.change_lease, lease_id, finished)
+            await in_thread(self._small, self._store.ledger.change_lease, lease_id, finished)
 
     def held_state(self, lease_id: str) -> str:
         """The state that a lease holds. Fit for the event loop.

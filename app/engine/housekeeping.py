@@ -96,7 +96,7 @@ class Housekeeper:
             _log.info("sweep_done")
 
     def _forget_leases(self) -> None:
-        while self._store.sweep_leases(boot_ms() - _LEASE_MEMORY_MS) == 1000:
+        while self._store.ledger.sweep_leases(boot_ms() - _LEASE_MEMORY_MS) == 1000:
             pass
 
     def _cut_wal(self) -> None:

@@ -46,7 +46,7 @@ class Notes:
         if not touches and not counts:
             return
         try:
-            self._store.note(touches, counts)
+            self._store.ledger.note(touches, counts)
         except StorageError:
             with self._lock:
                 self._counts += counts

@@ -62,7 +62,9 @@ class Registry:
                 )
             return {"identity": text, "identity_digest": digest, "model": model_of(identity)}
 
-        return await in_thread(self._small, self._store.change_namespace, name, attach, create=True)
+        return await in_thread(
+            self._small, self._store.ledger.change_namespace, name, attach, create=True
+        )
 
     async def change(self, name: str, values: Mapping[str, object]) -> NamespaceRow:
         """Set mode, min_tokens or limits of a namespace; None goes back to the store's.
@@ -73,7 +75,7 @@ class Registry:
         try:
             return await in_thread(
                 self._small,
-                self._store.change_namespace,
+                self._store.ledger.change_namespace,
                 name,
                 lambda _row: values,
                 create=False,

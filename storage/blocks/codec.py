@@ -195,7 +195,9 @@ def copy(value: Buffer, digest: bytes, raw_bytes: int) -> Buffer:
     if len(view) < HEADER_BYTES:
         raise BlockDamaged("the stored value is shorter than its header", digest)
     magic, version, codec, zero, length, _, key = _FIELDS.unpack_from(view)
-    if magic != _MAGIC or version != _VERSION or zero or length != raw_bytes:
+    if version != _VERSION:
+        raise BlockDamaged("the stored value has an unsupported version", digest)
+    if magic != _MAGIC or zero or length != raw_bytes:
         raise BlockDamaged("the stored value has another header than it was given", digest)
     if key != digest:
         raise BlockDamaged("another block lies under the key", digest, key)

@@ -1,8 +1,9 @@
 """Blocks in LMDB: two environments by size of the stored value, written in batches, read in copies.
 
 Invariants (FACTS 3.C, E1, E3b): a value of 64 KiB or more never shares an environment with smaller
-ones; no view of the map leaves a read transaction; a read transaction does no waiting; after a write
-or sync that failed for another reason than a full disk nothing is written any more.
+ones; no view of the map leaves a read transaction; a read transaction does no waiting; after a failed
+sync, or a write that failed for another reason than a full disk, nothing is written any more. A tree
+that LMDB finds broken is damage of the blocks behind it, never their absence.
 
 Durability: commits flush their data but not the last meta page (metasync off); `barrier` flushes that
 too. The map is address space reserved once; what may be stored is decided elsewhere.
@@ -14,7 +15,7 @@ import errno
 import shutil
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from heapq import merge
 from itertools import islice
 from pathlib import Path
@@ -22,9 +23,9 @@ from typing import Final, TypeVar
 
 import lmdb
 
-from storage.blocks.codec import Buffer, EncodedBlock, check, copy, prove
+from storage.blocks.codec import HEADER_BYTES, Buffer, EncodedBlock, check, copy, prove
 from storage.blocks.store import BlockRef, BlockStats, Held
-from storage.errors import BlockDamaged, BlockMissing, DiskFull, WriterFailed
+from storage.errors import BlockDamaged, BlockMissing, DiskFull, StoreUnusable, WriterFailed
 from storage.failpoints import failpoint
 
 LARGE_VALUE_BYTES: Final = 64 << 10
@@ -33,6 +34,9 @@ _MOST_READERS: Final = 512
 _SPARE_BYTES: Final = 64 << 20
 _ACKED: Final = b"acked_commit"
 _KEY_BYTES: Final = 32
+# What LMDB says of a page that is not what its parent takes it for (FACTS E16). A transaction that met
+# one refuses every later call.
+_BROKEN_TREE: Final = (lmdb.CorruptedError, lmdb.PageNotFoundError)
 
 T = TypeVar("T")
 
@@ -48,26 +52,17 @@ class LmdbBlocks:
         self._failed = False
         self._noted = 0  # the last commit this process told of
         self._envs: dict[str, lmdb.Environment] = {}
-        for name in ("large", "small"):
-            path = folder / name
-            if not readonly:
-                path.mkdir(mode=0o700, parents=True, exist_ok=True)
-            self._envs[name] = lmdb.open(
-                str(path),
-                map_size=map_bytes,
-                readonly=readonly,
-                create=not readonly,
-                metasync=False,
-                sync=True,
-                writemap=False,
-                readahead=True,
-                mode=0o600,
-                max_readers=_MOST_READERS,
-                max_dbs=1,
-                max_spare_txns=16,
-            )
-        self._large, self._small = self._envs["large"], self._envs["small"]
-        self._meta = self._small.open_db(b"meta", create=not readonly)
+        with ExitStack() as undo:
+            for name in ("large", "small"):
+                path = folder / name
+                if not readonly:
+                    path.mkdir(mode=0o700, parents=True, exist_ok=True)
+                self._envs[name] = _open(path, readonly=readonly, map_bytes=map_bytes)
+                undo.callback(self._envs[name].close)
+            self._large, self._small = self._envs["large"], self._envs["small"]
+            with _usable(folder / "small"):
+                self._meta = self._small.open_db(b"meta", create=not readonly)
+            undo.pop_all()
 
     # ---- writing ---------------------------------------------------------------------------
 
@@ -86,8 +81,13 @@ class LmdbBlocks:
                 with self._small.begin(write=True) as txn:
                     for block in small:
                         txn.put(block.digest, block.value)
-                    self._note(txn, acked_commit)
+                    noted = self._note(txn, acked_commit)
                     failpoint("blocks.before_commit")
+                self._noted = noted
+            # Compressed otherwise than before, a block changes its environment; what it leaves behind
+            # may be the very damage that it replaces.
+            self._forget(self._small, [b.digest for b in large])
+            self._forget(self._large, [b.digest for b in small if _may_be_large(b.raw_bytes)])
         failpoint("blocks.after_commit")
 
     def delete(self, digests: Sequence[bytes], acked_commit: int) -> None:
@@ -97,14 +97,20 @@ class LmdbBlocks:
                 with env.begin(write=True) as txn:
                     for digest in digests:
                         txn.delete(digest)
-                    if env is self._small:
-                        self._note(txn, acked_commit)
+                    noted = self._note(txn, acked_commit) if env is self._small else self._noted
+            self._noted = noted
 
     def barrier(self) -> None:
         """Make every commit so far durable, whichever process made it. See `BlockStore`."""
         with self._writing(0):
-            self._large.sync(True)
-            self._small.sync(True)
+            try:
+                self._large.sync(True)
+                self._small.sync(True)
+            except lmdb.Error as error:
+                # Even on a full disk: the kernel may have dropped the pages, and a second sync would
+                # succeed without them.
+                self._failed = True
+                raise WriterFailed("LMDB could not sync") from error
 
     def note_commit(self, acked_commit: int) -> None:
         """Tell of an SQL commit that has been acknowledged. See `BlockStore`."""
@@ -130,14 +136,18 @@ class LmdbBlocks:
         copies = []
         with self._reading() as get:
             for ref in refs:
-                value = get(ref.digest)
+                value = get(ref)
                 if value is None:
                     raise BlockMissing("the block is not there", ref.digest)
                 copies.append(copy(value, ref.digest, ref.raw_bytes))
         return [prove(raw, ref.digest) for raw, ref in zip(copies, refs, strict=True)]
 
     def digests(self, after: bytes | None, limit: int) -> list[bytes]:
-        """Keys of both environments behind `after`, in order of the key."""
+        """Keys of both environments behind `after`, in order of the key.
+
+        Raises:
+            StoreUnusable: a tree is broken, so that nobody can tell which keys there are.
+        """
         parts = [self._keys(env, after, limit) for env in (self._large, self._small)]
         return list(islice(_distinct(merge(*parts)), limit))
 
@@ -169,31 +179,33 @@ class LmdbBlocks:
     # ---- within ----------------------------------------------------------------------------
 
     def _look(self, refs: Sequence[BlockRef]) -> list[tuple[Held, int]]:
-        found = []
-        with self._reading() as get:
-            for ref in refs:
-                value = get(ref.digest)
-                if value is None:
-                    found.append((Held.ABSENT, 0))
-                    continue
-                try:
-                    check(value, ref.digest, ref.raw_bytes)
-                except BlockDamaged:
-                    found.append((Held.DAMAGED, len(value)))
-                else:
-                    found.append((Held.INTACT, len(value)))
+        found: list[tuple[Held, int]] = []
+        while len(found) < len(refs):  # once, unless a tree is broken
+            with self._reading() as get:
+                for ref in refs[len(found) :]:
+                    try:
+                        value = get(ref)
+                    except BlockDamaged:
+                        found.append((Held.DAMAGED, 0))
+                        break
+                    found.append(_state(value, ref))
         return found
 
     @contextmanager
-    def _reading(self) -> Iterator[Callable[[bytes], memoryview | None]]:
+    def _reading(self) -> Iterator[Callable[[BlockRef], memoryview | None]]:
         with (
             self._large.begin(buffers=True) as large,
             self._small.begin(buffers=True) as small,
         ):
 
-            def get(digest: bytes) -> memoryview | None:
-                value = large.get(digest)
-                return small.get(digest) if value is None else value
+            def get(ref: BlockRef) -> memoryview | None:
+                # A short block is found without asking the tree of the large ones, broken or not.
+                first, then = (large, small) if _may_be_large(ref.raw_bytes) else (small, large)
+                try:
+                    value = first.get(ref.digest)
+                    return then.get(ref.digest) if value is None else value
+                except _BROKEN_TREE as error:
+                    raise BlockDamaged("the tree above the block is broken", ref.digest) from error
 
             yield get
 
@@ -213,20 +225,31 @@ class LmdbBlocks:
                 raise WriterFailed("LMDB could not write") from error
 
     def _is_full(self, error: Exception, size: int) -> bool:
-        # LMDB reports a short write on a full disk as an I/O error (FACTS E5).
         if isinstance(error, lmdb.DiskError) or getattr(error, "errno", None) == errno.ENOSPC:
             return True
-        return shutil.disk_usage(self._folder).free < max(2 * size, _SPARE_BYTES)
+        # LMDB reports a short write on a full disk as an I/O error, which has no class of its own (FACTS
+        # E5). What has one (a broken tree, a dead environment) is never a full disk.
+        unnamed = type(error) is lmdb.Error or getattr(error, "errno", None) == errno.EIO
+        return unnamed and shutil.disk_usage(self._folder).free < max(2 * size, _SPARE_BYTES)
 
-    def _note(self, txn: lmdb.Transaction, acked_commit: int) -> None:
+    def _note(self, txn: lmdb.Transaction[bytes], acked_commit: int) -> int:
         before = int.from_bytes(txn.get(_ACKED, db=self._meta) or b"", "little")
         if acked_commit > before:
             txn.put(_ACKED, acked_commit.to_bytes(8, "little"), db=self._meta)
-        self._noted = max(before, acked_commit)
+        return max(before, acked_commit)
+
+    @staticmethod
+    def _forget(env: lmdb.Environment, digests: Sequence[bytes]) -> None:
+        with env.begin(buffers=True) as txn:
+            there = [digest for digest in digests if txn.get(digest) is not None]
+        if there:
+            with env.begin(write=True) as txn:
+                for digest in there:
+                    txn.delete(digest)
 
     @staticmethod
     def _keys(env: lmdb.Environment, after: bytes | None, limit: int) -> list[bytes]:
-        with env.begin() as txn, txn.cursor() as cursor:
+        with _usable(Path(env.path())), env.begin() as txn, txn.cursor() as cursor:
             found = cursor.set_range(after) if after is not None else cursor.first()
             keys: list[bytes] = []
             while found and len(keys) < limit:
@@ -235,6 +258,47 @@ class LmdbBlocks:
                     keys.append(key)
                 found = cursor.next()
             return keys
+
+
+def _open(path: Path, *, readonly: bool, map_bytes: int) -> lmdb.Environment:
+    with _usable(path):
+        return lmdb.open(
+            str(path),
+            map_size=map_bytes,
+            readonly=readonly,
+            create=not readonly,
+            metasync=False,
+            sync=True,
+            writemap=False,
+            readahead=True,
+            mode=0o600,
+            max_readers=_MOST_READERS,
+            max_dbs=1,
+            max_spare_txns=16,
+        )
+
+
+@contextmanager
+def _usable(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except lmdb.Error as error:
+        raise StoreUnusable(f"the block store {path} cannot be used: {error}") from error
+
+
+def _may_be_large(raw_bytes: int) -> bool:
+    # A stored value is never longer than its header and its raw bytes.
+    return raw_bytes + HEADER_BYTES >= LARGE_VALUE_BYTES
+
+
+def _state(value: memoryview | None, ref: BlockRef) -> tuple[Held, int]:
+    if value is None:
+        return Held.ABSENT, 0
+    try:
+        check(value, ref.digest, ref.raw_bytes)
+    except BlockDamaged:
+        return Held.DAMAGED, len(value)
+    return Held.INTACT, len(value)
 
 
 def _distinct(keys: Iterator[bytes]) -> Iterator[bytes]:

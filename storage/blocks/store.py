@@ -70,7 +70,11 @@ class BlockStore(Protocol):
         """
 
     def digests(self, after: bytes | None, limit: int) -> list[bytes]:
-        """Keys behind `after`, in order of the key."""
+        """Keys behind `after`, in order of the key.
+
+        Raises:
+            StoreUnusable: nobody can tell which keys there are.
+        """
 
     def acked_commit(self) -> int:
         """The highest SQL commit that any process has told of."""

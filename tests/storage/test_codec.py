@@ -199,6 +199,15 @@ def test_an_unknown_version_or_codec_is_refused_even_with_a_fitting_checksum(
         check(_sealed(bytes(value)), block.digest, block.raw_bytes)
 
 
+@pytest.mark.parametrize(("at", "byte", "word"), [(4, 2, "version"), (5, 4, "codec")])
+def test_what_a_newer_writer_left_is_named_as_unsupported(at: int, byte: int, word: str) -> None:
+    block = encode(b"some bytes", generation=0)
+    value = bytearray(block.value)
+    value[at] = byte
+    with pytest.raises(BlockDamaged, match=f"unsupported.*{word}"):
+        decode(_sealed(bytes(value)), block.digest, block.raw_bytes)
+
+
 def test_a_full_raw_block_fills_whole_pages() -> None:
     assert footprint_bytes(FIXED_CUT_BYTES + HEADER_BYTES) == (1 << 20) + 64
     assert footprint_bytes(FIXED_CUT_BYTES + HEADER_BYTES + 1) == (1 << 20) + 4096 + 64

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import lmdb
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from storage.blocks.codec import HEADER_BYTES, footprint_bytes
+from storage.blocks.codec import HEADER_BYTES, PAGE_BYTES, footprint_bytes
 from storage.cut import FIXED_CUT_BYTES, CutPlan, FixedCut
 
 _STATES = Path(__file__).parents[1] / "data" / "states"
@@ -72,6 +73,15 @@ def test_a_plan_depends_on_the_length_alone() -> None:
 def test_a_full_block_stored_raw_wastes_no_page() -> None:
     full = footprint_bytes(FIXED_CUT_BYTES + HEADER_BYTES)
     assert footprint_bytes(FIXED_CUT_BYTES + HEADER_BYTES + 1) == full + 4096
+
+
+@pytest.mark.parametrize("size", [5000, 65_472, FIXED_CUT_BYTES, FIXED_CUT_BYTES + 1])
+def test_lmdb_takes_the_pages_that_are_counted(size: int, tmp_path: Path) -> None:
+    env = lmdb.open(str(tmp_path), map_size=1 << 28)
+    with env.begin(write=True) as txn:
+        txn.put(bytes(32), bytes(HEADER_BYTES + size))
+    assert env.stat()["overflow_pages"] == footprint_bytes(HEADER_BYTES + size) // PAGE_BYTES
+    env.close()
 
 
 @pytest.mark.parametrize("path", sorted(_STATES.glob("*.bin")), ids=lambda path: path.name)

@@ -6,7 +6,7 @@ from fastapi import APIRouter
 
 from app.api.access import CacheDep
 from app.api.intake import StrictRoute
-from app.api.problems import responses
+from app.api.problems import JSON_BODY, responses
 from app.api.schemas.admin import EvictionRequest, EvictionResponse
 
 router = APIRouter(tags=["admin"], route_class=StrictRoute)
@@ -17,10 +17,7 @@ router = APIRouter(tags=["admin"], route_class=StrictRoute)
     summary="Evict states",
     response_model=EvictionResponse,
     responses=responses(
-        "invalid_request",
-        "invalid_json",
-        "body_too_large",
-        "too_slow",
+        *JSON_BODY,
         "state_not_found",
         "namespace_not_found",
         "busy",

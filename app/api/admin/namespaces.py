@@ -10,7 +10,7 @@ from starlette.responses import PlainTextResponse
 from app.api import views
 from app.api.access import CacheDep
 from app.api.intake import StrictRoute
-from app.api.problems import responses
+from app.api.problems import JSON_BODY, responses
 from app.api.schemas.namespaces import NamespaceChange, NamespaceInfo
 
 router = APIRouter(tags=["admin"], route_class=StrictRoute)
@@ -21,10 +21,7 @@ router = APIRouter(tags=["admin"], route_class=StrictRoute)
     summary="Change a namespace's mode or limits",
     response_model=NamespaceInfo,
     responses=responses(
-        "invalid_request",
-        "invalid_json",
-        "body_too_large",
-        "too_slow",
+        *JSON_BODY,
         "namespace_not_found",
         "busy",
     ),

@@ -6,7 +6,7 @@ from fastapi import APIRouter
 
 from app.api.access import CacheDep
 from app.api.intake import StrictRoute
-from app.api.problems import responses
+from app.api.problems import JSON_BODY, responses
 from app.api.schemas.admin import CounterInfo, ModeRequest, ModeResponse, Stats
 
 router = APIRouter(tags=["admin"], route_class=StrictRoute)
@@ -16,7 +16,7 @@ router = APIRouter(tags=["admin"], route_class=StrictRoute)
     "/admin/v1/mode",
     summary="Change the store's mode",
     response_model=ModeResponse,
-    responses=responses("invalid_request", "invalid_json", "body_too_large", "too_slow", "busy"),
+    responses=responses(*JSON_BODY, "busy"),
 )
 async def set_mode(request: ModeRequest, cache: CacheDep) -> ModeResponse:
     """In force for all workers from the next request on; a namespace's own mode goes before it."""

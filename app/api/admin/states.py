@@ -9,7 +9,7 @@ from fastapi import APIRouter, Query, Response
 from app.api import views
 from app.api.access import CacheDep, StateId
 from app.api.intake import StrictRoute
-from app.api.problems import responses
+from app.api.problems import JSON_BODY, responses
 from app.api.schemas.admin import QuarantineRequest, StateDetail, StateList
 from app.api.schemas.common import UUID_PATTERN, Kind, Status
 from app.engine.cache import Cache
@@ -59,10 +59,7 @@ async def show(state_id: StateId, cache: CacheDep) -> StateDetail:
     summary="Take a state out of service",
     response_model=StateDetail,
     responses=responses(
-        "invalid_request",
-        "invalid_json",
-        "body_too_large",
-        "too_slow",
+        *JSON_BODY,
         "state_not_found",
         "state_not_live",
         "quarantine_failed",
