@@ -63,7 +63,7 @@ class Cache:
         self._pool = ThreadPoolExecutor(4, thread_name_prefix="blocks")
         self.policy = Policy(settings)
         self._notes = Notes(self._store)
-        evictor = Evictor(self._store, self.policy, self._notes)
+        self._evictor = evictor = Evictor(self._store, self.policy, self._notes)
         self._writer = BlockWriter(self._store, evictor, self._notes)
         reader = Reader(
             self._store,
@@ -113,6 +113,7 @@ class Cache:
         with self._store.folder.starting():
             try:
                 self._notes.flush()
+                self._evictor.reclaim()
                 if not self._writer.failed:
                     mark_clean(self._store)
             except StorageError as error:

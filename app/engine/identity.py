@@ -139,12 +139,12 @@ def model_of(document: Mapping[str, Any]) -> str | None:
 def differing_fields(a: Mapping[str, Any], b: Mapping[str, Any]) -> list[str]:
     """Dotted paths at which two identities differ; absent differs from every value."""
     left, right = dict(_leaves(a)), dict(_leaves(b))
-    absent = object()
     return sorted(
         path
         for path in left.keys() | right.keys()
-        if json.dumps(left.get(path, "absent")) != json.dumps(right.get(path, "absent"))
-        or (left.get(path, absent) is absent) != (right.get(path, absent) is absent)
+        if path not in left
+        or path not in right
+        or json.dumps(left[path], sort_keys=True) != json.dumps(right[path], sort_keys=True)
     )
 
 
@@ -164,7 +164,9 @@ def _checked_count(tokens: bytes, most: int, field: str) -> bytes:
 def _leaves(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
     if isinstance(value, Mapping) and (value or not path):
         for key, inner in value.items():
-            yield from _leaves(inner, f"{path}.{key}" if path else str(key))
+            # A key with a dot of its own must not read like two keys.
+            name = json.dumps(key) if "." in key or not key else str(key)
+            yield from _leaves(inner, f"{path}.{name}" if path else name)
     else:
         yield path, value
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
+from contextlib import suppress
 
 
 class MemoryBudget:
@@ -32,7 +33,9 @@ class MemoryBudget:
             if turn.done() and not turn.cancelled():
                 self.release(size)
             else:
-                self._waiting.remove(entry)
+                # Gone already if bytes were given back in the same turn of the loop.
+                with suppress(ValueError):
+                    self._waiting.remove(entry)
                 self._wake()
             raise
 

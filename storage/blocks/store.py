@@ -42,7 +42,8 @@ class BlockStore(Protocol):
         """Write or overwrite; durable only after `barrier`.
 
         Raises:
-            DiskFull: nothing was written; the store goes on.
+            DiskFull: not all were written (those that were are owned already, and writing them
+                again is in order); the store goes on.
             WriterFailed: a write failed; nothing may be written any more.
         """
 

@@ -422,3 +422,8 @@ def test_documents_differ_somewhere_exactly_if_their_digests_do(
 ) -> None:
     same = identity.identity_digest(one) == identity.identity_digest(other)
     assert (identity.differing_fields(one, other) == []) is same
+
+
+def test_differing_fields_tell_a_dotted_key_from_two_keys_and_ignore_key_order() -> None:
+    assert identity.differing_fields({"a.b": 1}, {"a": {"b": 1}}) == ['"a.b"', "a.b"]
+    assert identity.differing_fields({"l": [{"x": 1, "y": 2}]}, {"l": [{"y": 2, "x": 1}]}) == []

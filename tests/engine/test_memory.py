@@ -254,3 +254,19 @@ def test_after_anything_what_is_out_is_what_was_handed_out(steps: list[tuple[str
         assert budget.used_bytes == 0
 
     _run(body)
+
+
+def test_a_cancel_in_the_same_turn_as_a_release_is_a_cancel_and_nothing_else() -> None:
+    async def run() -> None:
+        budget = MemoryBudget(10)
+        await budget.acquire(10)
+        waiting = asyncio.create_task(budget.acquire(4))
+        await asyncio.sleep(0)
+        waiting.cancel()
+        budget.release(10)
+        (result,) = await asyncio.gather(waiting, return_exceptions=True)
+        assert isinstance(result, asyncio.CancelledError)
+        assert budget.used_bytes == 0
+        assert budget.try_acquire(10)
+
+    asyncio.run(run())
