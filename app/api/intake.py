@@ -11,11 +11,13 @@ import asyncio
 import json
 import time
 from collections.abc import AsyncIterator, Callable, Coroutine
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import http_sf
 from fastapi import Request, Response
+from fastapi.exceptions import RequestValidationError
 from fastapi.routing import APIRoute
+from pydantic import BaseModel, ValidationError
 from pydantic_core import from_json
 
 from app.api.problems import ApiProblem
@@ -23,6 +25,8 @@ from app.settings import Settings
 
 _PARSE_IN_THREAD_BYTES: Final = 512 << 10
 _RATE_GRACE_S: Final = 10.0
+
+M = TypeVar("M", bound=BaseModel)
 
 
 class ClientGone(Exception):
@@ -71,6 +75,39 @@ class StrictRoute(APIRoute):
             return await handler(StrictRequest(request.scope, request.receive))
 
         return strict
+
+
+async def parsed(request: Request, model: type[M]) -> M:
+    """The JSON body as `model`, straight from its bytes.
+
+    The hot routes' way: FastAPI's own parses into Python objects first, solves dependencies and
+    validates then, which costs a lookup a third of its time. Document the body with `documented`.
+
+    Raises:
+        RequestValidationError: as FastAPI would.
+    """
+    raw = await request.body()
+    if "json" not in request.headers.get("content-type", ""):
+        raise RequestValidationError(
+            [{"type": "content_type", "loc": ("body",), "msg": "Content-Type must be JSON"}]
+        )
+    try:
+        if len(raw) > _PARSE_IN_THREAD_BYTES:
+            return await asyncio.to_thread(model.model_validate_json, raw)
+        return model.model_validate_json(raw)
+    except ValidationError as error:
+        found = error.errors(include_url=False, include_context=False, include_input=False)
+        raise RequestValidationError(
+            [{**item, "loc": ("body", *item["loc"])} for item in found]
+        ) from None
+
+
+def documented(model: type[BaseModel]) -> dict[str, Any]:
+    """`openapi_extra` of a route that reads its body with `parsed`."""
+    reference = {"$ref": f"#/components/schemas/{model.__name__}"}
+    return {
+        "requestBody": {"required": True, "content": {"application/json": {"schema": reference}}}
+    }
 
 
 async def arriving(request: Request, settings: Settings) -> AsyncIterator[bytes]:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from fastapi import APIRouter, Request
+from typing import Any
+
+from fastapi import APIRouter, Request, Response
 
 from app.api import views
 from app.api.access import cache_of
-from app.api.intake import StrictRoute
+from app.api.intake import StrictRoute, documented, parsed
 from app.api.problems import JSON_BODY, responses
 from app.api.schemas.cache import LeaseGrant, LookupRequest, LookupResponse
 from app.engine.restoring import Missed
@@ -17,17 +19,20 @@ router = APIRouter(tags=["cache"], route_class=StrictRoute)
 @router.post(
     "/v1/lookup",
     summary="Find the longest usable prefix",
-    response_model=LookupResponse,
-    response_model_exclude_none=True,
-    responses=responses(
-        *JSON_BODY,
-        "invalid_namespace",
-        "invalid_tokens",
-        "quarantine_failed",
-        "busy",
-    ),
+    response_class=Response,
+    openapi_extra=documented(LookupRequest),
+    responses={
+        200: {"description": "A hit or a miss.", "model": LookupResponse},
+        **responses(
+            *JSON_BODY,
+            "invalid_namespace",
+            "invalid_tokens",
+            "quarantine_failed",
+            "busy",
+        ),
+    },
 )
-async def lookup(request: LookupRequest, http: Request) -> LookupResponse:
+async def lookup(http: Request) -> Response:
     """Candidates are tried in order; the first that has a usable state wins, with its longest one.
 
     A peek (`acquire` false) costs two index walks. With `acquire` the state is held for `ttl_s`
@@ -35,6 +40,7 @@ async def lookup(request: LookupRequest, http: Request) -> LookupResponse:
     A miss says why, for each candidate.
     """
     cache = cache_of(http)
+    request = await parsed(http, LookupRequest)
     candidates = await views.candidates(request.candidates, cache.settings)
     ttl_ms = None
     if request.ttl_s is not None:
@@ -43,7 +49,7 @@ async def lookup(request: LookupRequest, http: Request) -> LookupResponse:
         candidates, request.accept_kinds, acquire=request.acquire, ttl_ms=ttl_ms
     )
     if isinstance(found, Missed):
-        return LookupResponse(
+        return _answer(
             hit=False,
             misses=[views.miss(miss) for miss in found.misses],
             lookup_ms=found.lookup_ms,
@@ -51,7 +57,7 @@ async def lookup(request: LookupRequest, http: Request) -> LookupResponse:
     lease = None
     if found.lease_id is not None:
         lease = LeaseGrant(lease_id=found.lease_id, ttl_ms=ttl_ms or cache.leases.default_ttl_ms)
-    return LookupResponse(
+    return _answer(
         hit=True,
         candidate=found.hit.candidate,
         state=views.state(found.hit.state),
@@ -59,3 +65,8 @@ async def lookup(request: LookupRequest, http: Request) -> LookupResponse:
         lease=lease,
         lookup_ms=found.lookup_ms,
     )
+
+
+def _answer(**values: Any) -> Response:
+    body = LookupResponse(**values).model_dump_json(exclude_none=True)
+    return Response(body, media_type="application/json")

@@ -7,6 +7,7 @@ from typing import Any, Final
 from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
 
+from app.api.schemas.cache import LookupRequest, RestoreRequest
 from app.api.schemas.common import Problem
 from app.api.schemas.records import RecordRequest
 
@@ -48,7 +49,7 @@ def install_schema(app: FastAPI) -> None:
                 tags=TAGS,
             )
             shapes = document["components"]["schemas"]
-            for model in (Problem, RecordRequest):
+            for model in (Problem, RecordRequest, LookupRequest, RestoreRequest):
                 shape = model.model_json_schema(ref_template="#/components/schemas/{model}")
                 shapes |= shape.pop("$defs", {})
                 shapes[model.__name__] = shape

@@ -8,7 +8,7 @@ from fastapi import APIRouter, Request, Response
 
 from app.api import fields, views
 from app.api.access import cache_of
-from app.api.intake import StrictRoute
+from app.api.intake import StrictRoute, documented, parsed
 from app.api.outflow import ByteStream
 from app.api.problems import JSON_BODY, responses
 from app.api.schemas.cache import RestoreRequest
@@ -48,6 +48,7 @@ _HEADERS: dict[str, Any] = {
     "/v1/restore",
     summary="Find the longest usable prefix and get its state",
     response_class=Response,
+    openapi_extra=documented(RestoreRequest),
     responses={
         200: {
             "description": "The components in order, one directly after the other.",
@@ -76,7 +77,7 @@ _HEADERS: dict[str, Any] = {
         ),
     },
 )
-async def restore(request: RestoreRequest, http: Request) -> Response:
+async def restore(http: Request) -> Response:
     """The body is the components in wire order (`full`, `kv`, `recurrent`, `logits`).
 
     Every byte is verified before it is sent. A state that fails is quarantined, and the same call
@@ -84,6 +85,7 @@ async def restore(request: RestoreRequest, http: Request) -> Response:
     large state is being sent, the connection is closed before the announced length: ask again.
     """
     cache = cache_of(http)
+    request = await parsed(http, RestoreRequest)
     candidates = await views.candidates(request.candidates, cache.settings)
     found = await cache.restorer.restore(candidates, request.accept_kinds)
     if isinstance(found, Missed):
