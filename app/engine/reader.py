@@ -36,7 +36,7 @@ from storage.errors import BlockFault, BlockMissing
 from storage.rows import StateRow
 from storage.store import Store
 
-_STEP_BYTES: Final = 2 << 20
+_STEP_BYTES: Final = 4 << 20
 # Read and verified while earlier steps are being sent: enough to keep two threads busy.
 _STEPS_AHEAD: Final = 3
 _MANIFESTS_KEPT: Final = 64
