@@ -164,8 +164,8 @@ def _checked_count(tokens: bytes, most: int, field: str) -> bytes:
 def _leaves(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
     if isinstance(value, Mapping) and (value or not path):
         for key, inner in value.items():
-            # A key with a dot of its own must not read like two keys.
-            name = json.dumps(key) if "." in key or not key else str(key)
+            # A key with a dot of its own must not read like two keys, nor one with quotes like that.
+            name = json.dumps(key) if "." in key or '"' in key or not key else str(key)
             yield from _leaves(inner, f"{path}.{name}" if path else name)
     else:
         yield path, value

@@ -100,7 +100,10 @@ def check_components(kind: str, components: Mapping[str, int]) -> None:
     Raises:
         InvalidPayload: with the reason.
     """
-    required = _REQUIRED[PayloadKind(kind)]
+    try:
+        required = _REQUIRED[PayloadKind(kind)]
+    except ValueError:
+        raise InvalidPayload("invalid_payload", "the kind is not known", "kind") from None
     for name in required:
         if name not in components:
             raise _bad_payload(f"{kind} needs a component {name}")

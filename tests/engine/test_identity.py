@@ -427,3 +427,21 @@ def test_documents_differ_somewhere_exactly_if_their_digests_do(
 def test_differing_fields_tell_a_dotted_key_from_two_keys_and_ignore_key_order() -> None:
     assert identity.differing_fields({"a.b": 1}, {"a": {"b": 1}}) == ['"a.b"', "a.b"]
     assert identity.differing_fields({"l": [{"x": 1, "y": 2}]}, {"l": [{"y": 2, "x": 1}]}) == []
+
+
+_AWKWARD = st.recursive(
+    st.integers(0, 1),
+    lambda inner: st.dictionaries(st.text('a."\\', max_size=3), inner, max_size=2),
+    max_leaves=4,
+).filter(lambda value: isinstance(value, dict))
+
+
+def test_a_key_with_quotes_is_not_read_as_a_quoted_key() -> None:
+    two_keys, one_key = {'"a': {'b"': 1}}, {"a.b": 1}
+    assert len(identity.differing_fields(two_keys, one_key)) == 2
+
+
+@given(_AWKWARD, _AWKWARD)
+def test_no_spelling_of_keys_hides_a_difference(one: dict[str, Any], other: dict[str, Any]) -> None:
+    same = identity.identity_digest(one) == identity.identity_digest(other)
+    assert (identity.differing_fields(one, other) == []) is same

@@ -220,6 +220,13 @@ def test_components_that_do_not_make_a_kind_are_an_invalid_payload(
         check_components(kind, components)
 
 
+@pytest.mark.parametrize("kind", ["", "KV", "kv ", "rows"])
+def test_an_unknown_kind_is_an_invalid_payload_too(kind: str) -> None:
+    with pytest.raises(InvalidPayload) as caught:
+        check_components(kind, {"kv": 1})
+    assert (caught.value.code, caught.value.field) == ("invalid_payload", "kind")
+
+
 @given(
     st.sampled_from(list(PayloadKind)),
     st.dictionaries(st.sampled_from(WIRE_ORDER), st.integers(0, 2)),
