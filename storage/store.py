@@ -30,7 +30,7 @@ Policy is not made here: limits come in as values, refusals are decided by the c
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 
 from sqlalchemy import Connection
@@ -423,7 +423,9 @@ class Store:
     @contextmanager
     def _removal(self) -> Iterator[Connection]:
         """A durable write that must be possible on a full disk: deleting needs room in the WAL too."""
-        if self.folder.free_bytes() < _NEEDED_TO_DELETE_BYTES:
-            self.folder.give_up_ballast()
+        if self.folder.free_bytes() < _NEEDED_TO_DELETE_BYTES and not self.folder.give_up_ballast():
+            # What the log has taken on the device is room that its next pages can have.
+            with suppress(StorageError):
+                self.db.checkpoint()
         with self.db.write(durable=True) as connection:
             yield connection

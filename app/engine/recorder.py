@@ -15,6 +15,7 @@ import asyncio
 import hashlib
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final, Protocol
 
@@ -243,8 +244,11 @@ class _Buffers:
 
     def take(self, size: int) -> bytearray:
         """At least `size` bytes of whatever content."""
-        if self._free and len(self._free[-1]) >= size > len(self._free[-1]) // 2:
-            return self._free.pop()
+        # Memory is given back on the writer's thread: taken first, looked at then.
+        with suppress(IndexError):
+            memory = self._free.pop()
+            if len(memory) >= size > len(memory) // 2:
+                return memory
         return bytearray(size)
 
     def give_back(self, memory: bytearray) -> None:
