@@ -100,13 +100,12 @@ class Recorder:
             Refused, Unavailable: no room, or the writer has stopped.
         """
         recording, component = await self._begin(state_id, name, length)
-        limits = self._policy.limits(
-            await in_thread(
-                self._small, self._store.catalog.namespace_by_id, recording.state.namespace_id
-            )
-        )
         hashers = {"blake3": blake3()} | {algorithm: _DIGESTS[algorithm]() for algorithm in digests}
         try:
+            namespace = await in_thread(
+                self._small, self._store.catalog.namespace_by_id, recording.state.namespace_id
+            )
+            limits = self._policy.limits(namespace)
             blocks = await self._take(recording, component, body, limits, list(hashers.values()))
             for algorithm, expected in digests.items():
                 if hashers[algorithm].digest() != expected:
