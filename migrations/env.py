@@ -6,10 +6,12 @@ from alembic import context
 from pysqlite3 import dbapi2
 from sqlalchemy import create_engine, event
 
+from migrations import location
+
 _APPLICATION_ID = 0x53544844  # "STHD"
 
 engine = create_engine(
-    f"sqlite:///{context.config.attributes['database']}",
+    location(context.config.attributes["database"]),
     module=dbapi2,
     connect_args={"isolation_level": None},
 )

@@ -2,12 +2,20 @@
 
 StorageError
 ├── Busy                  the write lock was not free in time; nothing was written, try again
+├── Unreadable            what should be read cannot be at this moment; nothing is known to be wrong
 ├── DiskFull              no room on the device; nothing was written, reads go on
 ├── WriterFailed          a write or sync failed in a way that must not be retried; stop writing
 ├── OverLimit             a byte budget or an entry cap would be exceeded; nothing was written
 ├── NotHeld               the row asked for is gone (evicted, expired, released)
 ├── Conflict              a row that must be unique is already there
+├── BackupRunning         somebody is making a backup in the same folder
+├── BackupExists          there is a backup of that name
+├── BackupDamaged         a backup is not what was written; says what of it
 ├── StoreUnusable         the data folder cannot be opened as it is; says what to do
+│   ├── InUse             another process has files of it open
+│   ├── BackupDirUnusable the folder of backups cannot be made or written
+│   ├── NoRoom            what was asked for needs more free disk than there is
+│   └── StoreDamaged      a file of it is not what was written; says how to get on
 └── BlockFault            a block cannot be given back as it was recorded
     ├── BlockMissing      a key that should be there is not: corruption, never "absent"
     └── BlockDamaged      header, checksum or digest of the stored value is wrong
@@ -24,6 +32,10 @@ class Busy(StorageError):
     """The SQL write lock was not free within the allowed wait."""
 
 
+class Unreadable(StorageError):
+    """The device or the system refuses to read at this moment; neither absence nor damage."""
+
+
 class DiskFull(StorageError):
     """The device has no room for this write."""
 
@@ -36,16 +48,16 @@ class OverLimit(StorageError):
     """A limit would be exceeded.
 
     Attributes:
-        namespace_id: the namespace whose limit it is, or None for the whole store.
-        need_bytes: stored bytes that must be freed first (0 if bytes are not the trouble).
-        need_entries: states that must go first (0 if entries are not the trouble).
+        scope: whose limit it is: a namespace's row, a tenant's name, or None for the whole store.
+        unit: "bytes" (stored), "entries" (live states) or "logical_bytes" (as recorded, of live states).
+        need: how much of the unit must go first.
     """
 
-    def __init__(self, namespace_id: int | None, need_bytes: int, need_entries: int) -> None:
-        super().__init__(f"over limit by {need_bytes} bytes and {need_entries} entries")
-        self.namespace_id = namespace_id
-        self.need_bytes = need_bytes
-        self.need_entries = need_entries
+    def __init__(self, scope: int | str | None, unit: str, need: int) -> None:
+        super().__init__(f"over limit by {need} {unit}")
+        self.scope = scope
+        self.unit = unit
+        self.need = need
 
 
 class NotHeld(StorageError):
@@ -58,6 +70,48 @@ class Conflict(StorageError):
 
 class StoreUnusable(StorageError):
     """The data folder cannot be opened; the message says what to do."""
+
+
+class InUse(StoreUnusable):
+    """Another process has files of the data folder open that must be nobody's; nothing was changed."""
+
+
+class BackupDirUnusable(StoreUnusable):
+    """The folder that backups go into cannot be made or written; the store is as it was."""
+
+
+class NoRoom(StoreUnusable):
+    """There is less free disk than a copy needs; nothing was changed."""
+
+
+class StoreDamaged(StoreUnusable):
+    """A file of the data folder is not what was written there; no answer can rest on it.
+
+    The message names the file or the part, and both ways back (docs/operations.md).
+
+    Attributes:
+        what: the message without the ways.
+    """
+
+    def __init__(self, what: str) -> None:
+        self.what = what
+        super().__init__(
+            f"{what}. Stop the server; then either bring a backup back (`statehold restore BACKUP "
+            "--replace`), or copy every state that still verifies into a new folder (`statehold "
+            "salvage NEW_FOLDER`)"
+        )
+
+
+class BackupRunning(StorageError):
+    """Somebody is making a backup in the same folder."""
+
+
+class BackupExists(StorageError):
+    """There is a backup of that name."""
+
+
+class BackupDamaged(StorageError):
+    """A backup is not as it was written; the message says what of it."""
 
 
 class BlockFault(StorageError):

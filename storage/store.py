@@ -19,9 +19,10 @@ Removal is the other way round:
  6. `evict`      SQL, FULL. State, node and ownership go; blocks without owner have refs = 0.
                  FULL, because step 7 frees pages that a state brought back by power loss would need.
                  Crash: the blocks wait with refs = 0.
- 7. `reclaim`    SQL write lock held: unowned blocks are deleted in LMDB, committed, then their rows.
-                 Crash in between: rows with refs = 0 whose values are absent. Whoever owns such a
-                 block next finds it absent in step 3 and writes it; else it is reclaimed again.
+ 7. `reclaim`    SQL write lock held: rows of unowned blocks are removed, what they name is deleted in
+                 LMDB and committed, then the removal of the rows. Crash in between: rows with
+                 refs = 0 whose values are absent. Whoever owns such a block next finds it absent in
+                 step 3 and writes it; else it is reclaimed again.
 
 `drop` (abort, expiry) is step 6 for recordings and may be NORMAL: what it removes was never visible.
 Policy is not made here: limits come in as values, refusals are decided by the caller's function.
@@ -45,7 +46,10 @@ from storage.failpoints import failpoint
 from storage.layout import DataFolder, Instance
 from storage.ledger import Ledger
 from storage.metadata import (
+    evidence,
+    namespaces,
     ownership,
+    pins,
     recordings,
     states,
     tombstones,
@@ -54,13 +58,16 @@ from storage.metadata import (
 from storage.metadata.database import Database
 from storage.rows import (
     AdmissionFacts,
+    Arrival,
     DropResult,
     Evidence,
     Limits,
     NewRecording,
     OwnedBlock,
+    PinRow,
     RecordingRow,
     StateRow,
+    Written,
 )
 
 _RECLAIM_BATCH = 256
@@ -95,6 +102,11 @@ class Store:
         """The last commit this process has seen; stamped on the values it writes, for forensics."""
         return self._acked_commit
 
+    @property
+    def failed(self) -> bool:
+        """Whether a write or sync has failed, so that this process writes nothing any more."""
+        return self.db.failed or self.blocks.failed
+
     # ---- recording -------------------------------------------------------------------------
 
     def admit(
@@ -124,8 +136,13 @@ class Store:
             failpoint("admit.after_commit")
         return facts
 
-    def begin_component(self, state_id: str, name: str, attempt: str) -> RecordingRow:
+    def begin_component(
+        self, state_id: str, name: str, attempt: str, *, keep: bool = False
+    ) -> RecordingRow:
         """Reserve a component for one upload; what an upload that died had left is released.
+
+        Args:
+            keep: go on with what it owns already.
 
         Raises:
             NotHeld: the recording is gone.
@@ -142,15 +159,15 @@ class Store:
                 if owner in others or owner == self.instance.name:
                     raise Conflict("the component is being uploaded")
             row = recording.state
-            ownership.release(
-                connection, state=row.id, namespace_id=row.namespace_id, ordinal=component.ordinal
-            )
-            states.set_component(
-                connection,
-                row.id,
-                component.ordinal,
-                digest=None,
-                upload=f"{self.instance.name}/{attempt}",
+            if not keep:
+                ownership.release(
+                    connection,
+                    state=row.id,
+                    namespace_id=row.namespace_id,
+                    ordinal=component.ordinal,
+                )
+            states.await_component(
+                connection, row.id, component.ordinal, f"{self.instance.name}/{attempt}"
             )
             recordings.extend(connection, row.id, boot_ms())
             return recording
@@ -159,11 +176,11 @@ class Store:
         self,
         recording: StateRow,
         ordinal: int,
-        first_seq: int,
+        seqs: Sequence[int],
         blocks: Sequence[EncodedBlock],
         limits: Limits,
     ) -> None:
-        """Step 2: own the next blocks of a component.
+        """Step 2: own blocks of a component.
 
         Raises:
             NotHeld: the recording was aborted or expired.
@@ -171,29 +188,90 @@ class Store:
         """
         with self.db.write(durable=False) as connection:
             row = self._open_recording(connection, recording.state_id)
+            new_raw_bytes = ownership.own(
+                connection,
+                state=row.id,
+                namespace_id=row.namespace_id,
+                ordinal=ordinal,
+                seqs=seqs,
+                blocks=[(b.digest, b.raw_bytes, footprint_bytes(b.value_bytes)) for b in blocks],
+                limits=limits,
+            )
+            states.add_new_bytes(connection, row.id, ordinal, new_raw_bytes)
+            recordings.extend(connection, row.id, boot_ms())
+            failpoint("own.before_commit")
+        failpoint("own.after_commit")
+
+    def own_shown(
+        self,
+        recording: StateRow,
+        ordinal: int,
+        blocks: Sequence[tuple[int, BlockRef]],
+        limits: Limits,
+    ) -> set[int]:
+        """Step 2 without the bytes: own what the tenant has brought before and is intact.
+
+        Owned first and looked at then, like in step 3: what is found intact cannot be reclaimed any
+        more. What is not there, or damaged, is given up again.
+
+        Args:
+            blocks: places in the component with the block that belongs there.
+
+        Returns:
+            The places that need nothing more. Crash: as after step 2.
+
+        Raises:
+            NotHeld, OverLimit: as `own`.
+        """
+        with self.db.write(durable=False) as connection:
+            row = self._open_recording(connection, recording.state_id)
+            tenant = namespaces.by_id(connection, row.namespace_id).tenant
+            known = ownership.shown(connection, tenant, list({ref.digest for _, ref in blocks}))
+            mine = [
+                (seq, ref)
+                for seq, ref in blocks
+                if known.get(ref.digest, (None,))[0] == ref.raw_bytes
+            ]
             ownership.own(
                 connection,
                 state=row.id,
                 namespace_id=row.namespace_id,
                 ordinal=ordinal,
-                first_seq=first_seq,
-                blocks=[(b.digest, b.raw_bytes, footprint_bytes(b.value_bytes)) for b in blocks],
+                seqs=[seq for seq, _ in mine],
+                blocks=[(ref.digest, *known[ref.digest]) for _, ref in mine],
                 limits=limits,
             )
             recordings.extend(connection, row.id, boot_ms())
-            failpoint("own.before_commit")
-        failpoint("own.after_commit")
+            failpoint("shown.before_commit")
+        failpoint("shown.after_commit")
+        held = self.blocks.held([ref for _, ref in mine])
+        absent = [seq for (seq, _), at in zip(mine, held, strict=True) if at is not Held.INTACT]
+        if absent:
+            with self.db.write(durable=False) as connection:
+                row = self._open_recording(connection, recording.state_id)
+                ownership.disown(
+                    connection,
+                    state=row.id,
+                    namespace_id=row.namespace_id,
+                    ordinal=ordinal,
+                    seqs=absent,
+                )
+        return {seq for seq, _ in mine} - set(absent)
 
-    def put(self, blocks: Sequence[EncodedBlock]) -> tuple[int, int]:
-        """Step 3: write what is absent or damaged. Returns (blocks, value bytes) written."""
+    def put(self, blocks: Sequence[EncodedBlock]) -> Written:
+        """Step 3: write what is absent, damaged or to be written anew."""
         unique = list({block.digest: block for block in blocks}.values())
         held = self.blocks.held([BlockRef(b.digest, b.raw_bytes) for b in unique])
-        missing = [b for b, at in zip(unique, held, strict=True) if at is not Held.INTACT]
+        missing = [b for b, at in zip(unique, held, strict=True) if at is not Held.INTACT or b.anew]
         if missing:
             self.blocks.put(missing, self._acked_commit)
-        return len(missing), sum(len(block.value) for block in missing)
+        return Written(
+            len(missing),
+            sum(block.raw_bytes for block in missing),
+            sum(len(block.value) for block in missing),
+        )
 
-    def finish_component(self, recording: StateRow, ordinal: int, digest: bytes) -> None:
+    def finish_component(self, recording: StateRow, ordinal: int, arrival: Arrival) -> None:
         """Step 4: the component is whole.
 
         Raises:
@@ -201,10 +279,21 @@ class Store:
         """
         with self.db.write(durable=False) as connection:
             row = self._open_recording(connection, recording.state_id)
-            states.set_component(connection, row.id, ordinal, digest=digest, upload=None)
+            states.finish_component(connection, row, ordinal, arrival)
             recordings.extend(connection, row.id, boot_ms())
             failpoint("component.before_commit")
         failpoint("component.after_commit")
+
+    def pause_component(self, recording: StateRow, ordinal: int) -> None:
+        """The upload of a component rests; what it owns stays with the recording.
+
+        Raises:
+            NotHeld: the recording was aborted or expired.
+        """
+        with self.db.write(durable=False) as connection:
+            row = self._open_recording(connection, recording.state_id)
+            states.await_component(connection, row.id, ordinal, None)
+            recordings.extend(connection, row.id, boot_ms())
 
     def forget_component(self, recording: StateRow, ordinal: int) -> None:
         """An upload broke off: give up what it had brought, keep the recording open."""
@@ -214,7 +303,7 @@ class Store:
                 ownership.release(
                     connection, state=row.id, namespace_id=row.namespace_id, ordinal=ordinal
                 )
-                states.set_component(connection, row.id, ordinal, digest=None, upload=None)
+                states.await_component(connection, row.id, ordinal, None)
 
     def barrier(self) -> None:
         """First half of step 5: every value written so far, by any process, is durable after this."""
@@ -274,40 +363,65 @@ class Store:
     # ---- removal ---------------------------------------------------------------------------
 
     def evict(
-        self, state_ids: Sequence[str], cause: str, *, statuses: tuple[str, ...] = ("live",)
+        self,
+        state_ids: Sequence[str],
+        cause: str,
+        *,
+        statuses: tuple[str, ...] = ("live",),
+        pinned_too: bool = False,
     ) -> DropResult:
-        """Step 6 for states in one of `statuses` that nobody leases; the leased are kept and named."""
-        dropped, kept, unowned = [], [], 0
+        """Step 6 for states in one of `statuses`; those that are leased or pinned are kept and named.
+
+        Both are asked for here, under the write lock: a lease or a pin that was there before is honoured,
+        and one that comes later finds no state.
+        """
+        dropped: list[str] = []
+        leased: list[str] = []
+        pinned: list[str] = []
+        freed = 0
+        held: dict[int, int] = {}  # stored bytes of each namespace before
         with self._removal() as connection:
-            now = boot_ms()
+            now, now_ms = boot_ms(), wall_ms()
             for state_id in state_ids:
                 row = states.by_state_id(connection, state_id)
                 if row is None or row.status not in statuses:
                     continue
                 if states.is_leased(connection, state_id, now):
-                    kept.append(state_id)
-                    continue
-                unowned += states.drop(connection, row, cause)
-                dropped.append(state_id)
+                    leased.append(state_id)
+                elif not pinned_too and pins.is_pinned(connection, row.id, now_ms):
+                    pinned.append(state_id)
+                else:
+                    if row.namespace_id not in held:
+                        of = namespaces.by_id(connection, row.namespace_id)
+                        held[of.id] = of.stored_bytes
+                    freed += states.drop(connection, row, cause) + row.overhead_bytes
+                    dropped.append(state_id)
+            left = sum(
+                before - namespaces.by_id(connection, of).stored_bytes
+                for of, before in held.items()
+            )
             tombstones.trim(connection, self._tombstones_kept)
             commit = totals.next_commit(connection) if dropped else 0
             failpoint("evict.before_commit")
         self._acknowledge(commit)
         failpoint("evict.after_commit")
-        return DropResult(tuple(dropped), tuple(kept), unowned)
+        return DropResult(tuple(dropped), tuple(leased), tuple(pinned), freed, left)
 
     def reclaim(self, limit: int = _RECLAIM_BATCH) -> int:
-        """Step 7 for up to `limit` blocks; returns how many went."""
+        """Step 7 for up to `limit` blocks; returns how many went.
+
+        Raises:
+            StoreDamaged: as `ownership.forget_unowned`.
+        """
         with self.db.write(durable=False) as connection:
-            rows = ownership.unowned(connection, limit)
-            if not rows:
+            gone = ownership.forget_unowned(connection, limit)
+            if not gone:
                 return 0
             failpoint("reclaim.before_delete")
-            self.blocks.delete([digest for _, digest in rows], self._acked_commit)
+            self.blocks.delete(gone, self._acked_commit)
             failpoint("reclaim.after_delete")
-            ownership.forget(connection, [row for row, _ in rows])
         failpoint("reclaim.after_commit")
-        return len(rows)
+        return len(gone)
 
     def drop_replaced(self, limit: int = 64) -> int:
         """Let go of states that a replacement pushed out of the tree and nobody reads any more."""
@@ -335,47 +449,112 @@ class Store:
                 self.blocks.delete(sorted(stray), self._acked_commit)
         return digests[-1]
 
+    # ---- pins ------------------------------------------------------------------------------
+
+    def pin(
+        self,
+        state_id: str,
+        *,
+        ttl_ms: int | None,
+        reason: str,
+        actor: str,
+        budget_bytes: int,
+    ) -> PinRow:
+        """Keep a live state from eviction, in place of the pin that it has. One durable commit.
+
+        Args:
+            ttl_ms: from the commit on; None: until it is taken away.
+            budget_bytes: logical bytes that all pinned states may have together.
+
+        Raises:
+            NotHeld: no such state.
+            Conflict: it is not in service.
+            OverLimit: of "pinned_bytes", or of "pins"; nothing was written.
+        """
+        with self.db.write(durable=True) as connection:
+            now_ms = wall_ms()
+            row = states.by_state_id(connection, state_id)
+            if row is None:
+                raise NotHeld("no such state")
+            if row.status != "live" or row.node_id is None:
+                raise Conflict("the state is not in service")
+            count, size = pins.total(connection, now_ms, besides=row.id)
+            if count >= pins.MOST:
+                raise OverLimit(None, "pins", count + 1 - pins.MOST)
+            if size + row.logical_bytes > budget_bytes:
+                raise OverLimit(None, "pinned_bytes", size + row.logical_bytes - budget_bytes)
+            pins.put(
+                connection,
+                row,
+                expires_at_ms=None if ttl_ms is None else now_ms + ttl_ms,
+                reason=reason,
+                actor=actor,
+                now_ms=now_ms,
+            )
+            found = pins.find(connection, row.id, now_ms)
+            assert found is not None, "it ends in the future"
+            return found
+
+    def unpin(self, state_id: str) -> None:
+        """Let a state go. One durable commit.
+
+        Raises:
+            NotHeld: it is not pinned (any more).
+        """
+        with self._removal() as connection:
+            row = states.by_state_id(connection, state_id)
+            if row is None or not pins.is_pinned(connection, row.id, wall_ms()):
+                raise NotHeld("the state is not pinned")
+            pins.remove(connection, row.id)
+
+    def remove_expired_pins(self, limit: int = 1000) -> int:
+        """Remove pins that have run out; returns how many. They have counted for nothing since."""
+        with self.db.read() as connection:
+            rows = pins.run_out(connection, wall_ms(), limit)
+        if not rows:
+            return 0
+        with self.db.write(durable=False) as connection:
+            return pins.remove_run_out(connection, rows, wall_ms())
+
     # ---- quarantine ------------------------------------------------------------------------
 
-    def quarantine(self, state_id: str, evidence: Evidence) -> bool:
+    def quarantine(self, state_id: str, why: Evidence) -> bool:
         """Take exactly this state out of service. False if it is not live (any more)."""
         with self._removal() as connection:
             row = states.by_state_id(connection, state_id)
             if row is None or row.status != "live":
                 return False
-            states.to_quarantine(
-                connection,
-                row,
-                {
-                    "failure_class": evidence.failure_class,
-                    "reason": evidence.reason,
-                    "reported_by": evidence.reported_by,
-                    "component": evidence.component,
-                    "seq": evidence.seq,
-                    "expected_digest": evidence.expected_digest,
-                    "actual_digest": evidence.actual_digest,
-                    "lease_id": evidence.lease_id,
-                    "at_ms": wall_ms(),
-                },
-            )
+            states.to_quarantine(connection, row)
+            evidence.add(connection, row.id, why)
             commit = totals.next_commit(connection)
             failpoint("quarantine.before_commit")
         self._acknowledge(commit)
         failpoint("quarantine.after_commit")
         return True
 
-    def end_quarantine(self, state_id: str) -> None:
+    def note_verified(self, state_id: str, found: Evidence | None) -> None:
+        """Keep what a verification of a quarantined state found (None: nothing wrong).
+
+        A state that is not quarantined (any more) is left as it is.
+        """
+        with self._removal() as connection:
+            row = states.by_state_id(connection, state_id)
+            if row is not None and row.status == "quarantined":
+                evidence.verified(connection, row.id, found)
+
+    def end_quarantine(self, state_id: str, limits: Limits) -> None:
         """Put a quarantined state back into service; the caller has verified it.
 
         Raises:
             NotHeld: it is not quarantined.
-            Conflict: a newer recording of the prefix is live.
+            Conflict: a newer recording of the prefix is live, or was when this one went.
+            OverLimit: a cap on entries or logical bytes is reached.
         """
         with self.db.write(durable=True) as connection:
             row = states.by_state_id(connection, state_id)
             if row is None or row.status != "quarantined":
                 raise NotHeld("the state is not quarantined")
-            states.from_quarantine(connection, row)
+            states.from_quarantine(connection, row, limits)
             commit = totals.next_commit(connection)
         self._acknowledge(commit)
 

@@ -12,6 +12,7 @@ too. The map is address space reserved once; what may be stored is decided elsew
 from __future__ import annotations
 
 import errno
+import os
 import shutil
 import threading
 from collections.abc import Callable, Iterator, Sequence
@@ -22,21 +23,35 @@ from pathlib import Path
 from typing import Final, TypeVar
 
 import lmdb
+import numpy as np
 
-from storage.blocks.codec import HEADER_BYTES, Buffer, EncodedBlock, check, copy, prove
-from storage.blocks.store import BlockRef, BlockStats, Held
-from storage.errors import BlockDamaged, BlockMissing, DiskFull, StoreUnusable, WriterFailed
+from storage.blocks.codec import HEADER_BYTES, Buffer, EncodedBlock, check, codec_of, copy, prove
+from storage.blocks.store import BlockRef, BlockStats, EnvironmentStats, Held, StoredForm
+from storage.errors import (
+    BlockDamaged,
+    BlockMissing,
+    DiskFull,
+    StoreDamaged,
+    StoreUnusable,
+    WriterFailed,
+)
 from storage.failpoints import failpoint
+from storage.layout import sync
 
 LARGE_VALUE_BYTES: Final = 64 << 10
 _MAP_BYTES: Final = 1 << 40
 _MOST_READERS: Final = 512
 _SPARE_BYTES: Final = 64 << 20
 _ACKED: Final = b"acked_commit"
+_DATA: Final = "data.mdb"
 _KEY_BYTES: Final = 32
 # What LMDB says of a page that is not what its parent takes it for (FACTS E16). A transaction that met
 # one refuses every later call.
 _BROKEN_TREE: Final = (lmdb.CorruptedError, lmdb.PageNotFoundError)
+_DAMAGE: Final = (*_BROKEN_TREE, lmdb.InvalidError, lmdb.VersionMismatchError)
+_MOST_COMMITS: Final = 1 << 62
+# LMDB knows who reads by process numbers, each with a lock of its own, and each container counts from 1.
+_ANOTHER_OF_OUR_NUMBER: Final = os.strerror(errno.EAGAIN)
 
 T = TypeVar("T")
 
@@ -56,7 +71,7 @@ class LmdbBlocks:
             for name in ("large", "small"):
                 path = folder / name
                 if not readonly:
-                    path.mkdir(mode=0o700, parents=True, exist_ok=True)
+                    _make(path)
                 self._envs[name] = _open(path, readonly=readonly, map_bytes=map_bytes)
                 undo.callback(self._envs[name].close)
             self._large, self._small = self._envs["large"], self._envs["small"]
@@ -124,9 +139,9 @@ class LmdbBlocks:
         """What lies under each key, by checksum, in place. See `BlockStore`."""
         return [at for at, _ in self._look(refs)]
 
-    def stored_bytes(self, refs: Sequence[BlockRef]) -> list[int | None]:
-        """Length of each intact value. See `BlockStore`."""
-        return [size if at is Held.INTACT else None for at, size in self._look(refs)]
+    def forms(self, refs: Sequence[BlockRef]) -> list[StoredForm | None]:
+        """How each intact value is stored. See `BlockStore`."""
+        return [form if at is Held.INTACT else None for at, form in self._look(refs)]
 
     def read(self, refs: Sequence[BlockRef]) -> list[Buffer]:
         """Verified copies, in order. See `BlockStore`.
@@ -142,6 +157,46 @@ class LmdbBlocks:
                 copies.append(copy(value, ref.digest, ref.raw_bytes))
         return [prove(raw, ref.digest) for raw, ref in zip(copies, refs, strict=True)]
 
+    def values(self, refs: Sequence[BlockRef], room: int) -> tuple[memoryview, list[int]]:
+        """Stored values as verified copies, one behind another. See `BlockStore`."""
+        with self._reading() as get:
+            found = []
+            for ref in refs:
+                value = get(ref)
+                if value is None:
+                    raise BlockMissing("the block is not there", ref.digest)
+                found.append(value)
+            sizes = [len(value) for value in found]
+            copies = np.empty(sum(sizes) + room * len(sizes), dtype=np.uint8).data
+            at = room
+            for value, size in zip(found, sizes, strict=True):
+                copies[at : at + size] = value
+                at += size + room
+        at = room
+        for ref, size in zip(refs, sizes, strict=True):
+            check(copies[at : at + size], ref.digest, ref.raw_bytes)
+            at += size + room
+        return copies, sizes
+
+    @contextmanager
+    def moment(self) -> Iterator[Callable[[BlockRef], bytes]]:
+        """What lies here now, for as long as it takes to copy it: gives checked copies of stored values.
+
+        The function raises as `values`. Nothing that is deleted meanwhile frees its pages, so this is
+        for a backup and not for serving.
+        """
+        with self._reading() as get:
+
+            def value_of(ref: BlockRef) -> bytes:
+                value = get(ref)
+                if value is None:
+                    raise BlockMissing("the block is not there", ref.digest)
+                found = bytes(value)
+                check(found, ref.digest, ref.raw_bytes)
+                return found
+
+            yield value_of
+
     def digests(self, after: bytes | None, limit: int) -> list[bytes]:
         """Keys of both environments behind `after`, in order of the key.
 
@@ -152,20 +207,46 @@ class LmdbBlocks:
         return list(islice(_distinct(merge(*parts)), limit))
 
     def acked_commit(self) -> int:
-        """The highest SQL commit that any process has told of."""
-        with self._small.begin(db=self._meta) as txn:
-            return int.from_bytes(txn.get(_ACKED) or b"", "little")
+        """The highest SQL commit that any process has told of.
+
+        Raises:
+            StoreDamaged: it cannot be read.
+        """
+        with _usable(self._folder / "small"), self._small.begin(db=self._meta) as txn:
+            found = int.from_bytes(txn.get(_ACKED) or b"", "little")
+        if found > _MOST_COMMITS:
+            raise StoreDamaged(f"the number of commits in {self._folder / 'small'} is none")
+        return found
 
     def stats(self) -> BlockStats:
         """Figures of both environments."""
-        blocks = used = file_bytes = 0
-        for name, env in self._envs.items():
-            stat = env.stat()
-            pages = stat["branch_pages"] + stat["leaf_pages"] + stat["overflow_pages"]
-            blocks += stat["entries"] - (1 if env is self._small else 0)
-            used += pages * stat["psize"]
-            file_bytes += (self._folder / name / "data.mdb").stat().st_size
-        return BlockStats(blocks, used, file_bytes)
+        each = self.environments()
+        return BlockStats(
+            sum(env.values for env in each),
+            sum(env.used_bytes for env in each),
+            sum(env.file_bytes for env in each),
+        )
+
+    def environments(self) -> list[EnvironmentStats]:
+        """Figures of each environment."""
+        return [self._figures(name, env) for name, env in self._envs.items()]
+
+    @property
+    def failed(self) -> bool:
+        """Whether an earlier write failed, so that nothing is written any more."""
+        return self._failed
+
+    def try_writing(self) -> None:
+        """Make LMDB look for a free page in each environment, and change nothing.
+
+        Raises:
+            WriterFailed: it could not; and a broken list of free pages may end the process.
+        """
+        with self._writing(0):
+            for env in self._envs.values():
+                txn = env.begin(write=True)
+                txn.put(bytes(_KEY_BYTES), bytes(8 << 10))
+                txn.abort()
 
     def reader_check(self) -> int:
         """Clear reader slots of dead processes; returns how many."""
@@ -178,15 +259,28 @@ class LmdbBlocks:
 
     # ---- within ----------------------------------------------------------------------------
 
-    def _look(self, refs: Sequence[BlockRef]) -> list[tuple[Held, int]]:
-        found: list[tuple[Held, int]] = []
+    def _figures(self, name: str, env: lmdb.Environment) -> EnvironmentStats:
+        stat, info = env.stat(), env.info()
+        pages = stat["branch_pages"] + stat["leaf_pages"] + stat["overflow_pages"]
+        return EnvironmentStats(
+            name,
+            values=stat["entries"] - (1 if env is self._small else 0),  # the name of the meta table
+            used_bytes=pages * stat["psize"],
+            file_bytes=(self._folder / name / _DATA).stat().st_size,
+            map_bytes=info["map_size"],
+            reader_slots=info["num_readers"],
+            most_reader_slots=info["max_readers"],
+        )
+
+    def _look(self, refs: Sequence[BlockRef]) -> list[tuple[Held, StoredForm | None]]:
+        found: list[tuple[Held, StoredForm | None]] = []
         while len(found) < len(refs):  # once, unless a tree is broken
             with self._reading() as get:
                 for ref in refs[len(found) :]:
                     try:
                         value = get(ref)
                     except BlockDamaged:
-                        found.append((Held.DAMAGED, 0))
+                        found.append((Held.DAMAGED, None))
                         break
                     found.append(_state(value, ref))
         return found
@@ -260,6 +354,22 @@ class LmdbBlocks:
             return keys
 
 
+def _make(path: Path) -> None:
+    # LMDB does not sync the first pages of a new file, and half of them would be refused for ever: so
+    # that a power cut leaves a whole environment or none, it is made elsewhere and renamed.
+    if (path / _DATA).exists():
+        return
+    made = path.with_name(path.name + ".new")
+    shutil.rmtree(made, ignore_errors=True)
+    for folder in (path, made):
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    with _open(made, readonly=False, map_bytes=_MAP_BYTES) as env:
+        env.sync(True)
+    (made / _DATA).rename(path / _DATA)
+    sync(path)
+    shutil.rmtree(made)
+
+
 def _open(path: Path, *, readonly: bool, map_bytes: int) -> lmdb.Environment:
     with _usable(path):
         return lmdb.open(
@@ -282,7 +392,14 @@ def _open(path: Path, *, readonly: bool, map_bytes: int) -> lmdb.Environment:
 def _usable(path: Path) -> Iterator[None]:
     try:
         yield
+    except _DAMAGE as error:
+        raise StoreDamaged(f"the block store {path} is damaged: {error}") from error
     except lmdb.Error as error:
+        if str(error).endswith(_ANOTHER_OF_OUR_NUMBER):
+            raise StoreUnusable(
+                f"the block store {path} is used by a process of another container that has this "
+                "process's number: run the command inside that container"
+            ) from error
         raise StoreUnusable(f"the block store {path} cannot be used: {error}") from error
 
 
@@ -291,14 +408,14 @@ def _may_be_large(raw_bytes: int) -> bool:
     return raw_bytes + HEADER_BYTES >= LARGE_VALUE_BYTES
 
 
-def _state(value: memoryview | None, ref: BlockRef) -> tuple[Held, int]:
+def _state(value: memoryview | None, ref: BlockRef) -> tuple[Held, StoredForm | None]:
     if value is None:
-        return Held.ABSENT, 0
+        return Held.ABSENT, None
     try:
         check(value, ref.digest, ref.raw_bytes)
     except BlockDamaged:
-        return Held.DAMAGED, len(value)
-    return Held.INTACT, len(value)
+        return Held.DAMAGED, None
+    return Held.INTACT, StoredForm(codec_of(value), len(value))
 
 
 def _distinct(keys: Iterator[bytes]) -> Iterator[bytes]:

@@ -27,12 +27,37 @@ class Held(enum.Enum):
 
 
 @dataclass(frozen=True, slots=True)
+class StoredForm:
+    """Codec and length of a stored value, header included."""
+
+    codec: int
+    value_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
 class BlockStats:
     """Figures of a store: values, pages in use and file sizes in bytes."""
 
     blocks: int
     used_bytes: int
     file_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class EnvironmentStats:
+    """Figures of one of a store's environments, all of them kept by it: nothing is scanned.
+
+    `used_bytes` is pages that hold values and the trees above them; of `file_bytes` the rest is free and
+    used again. `reader_slots` have been taken at once at most; there are `most_reader_slots`.
+    """
+
+    name: str
+    values: int
+    used_bytes: int
+    file_bytes: int
+    map_bytes: int
+    reader_slots: int
+    most_reader_slots: int
 
 
 class BlockStore(Protocol):
@@ -50,14 +75,24 @@ class BlockStore(Protocol):
     def held(self, refs: Sequence[BlockRef]) -> list[Held]:
         """What lies under each key, by checksum, in place: nothing is copied or decoded."""
 
-    def stored_bytes(self, refs: Sequence[BlockRef]) -> list[int | None]:
-        """Length of the value under each key, None where there is none or it is damaged."""
+    def forms(self, refs: Sequence[BlockRef]) -> list[StoredForm | None]:
+        """How each intact value is stored, None where there is none or it is damaged."""
 
     def read(self, refs: Sequence[BlockRef]) -> list[Buffer]:
         """Verified copies, in order, in memory of their own.
 
         Raises:
             BlockMissing, BlockDamaged: for the first that cannot be given back as recorded.
+        """
+
+    def values(self, refs: Sequence[BlockRef], room: int) -> tuple[memoryview, list[int]]:
+        """Stored values as they lie, as copies that have passed `held`'s check, and their lengths.
+
+        Args:
+            room: bytes left free in front of each value.
+
+        Raises:
+            BlockMissing, BlockDamaged: for the first that is not as it was written.
         """
 
     def delete(self, digests: Sequence[bytes], acked_commit: int) -> None:
@@ -83,8 +118,15 @@ class BlockStore(Protocol):
     def note_commit(self, acked_commit: int) -> None:
         """Tell of an SQL commit that has been acknowledged. Raises as `put`."""
 
+    @property
+    def failed(self) -> bool:
+        """Whether an earlier write failed, so that nothing is written any more."""
+
     def stats(self) -> BlockStats:
         """Figures."""
+
+    def environments(self) -> list[EnvironmentStats]:
+        """Figures of each environment."""
 
     def reader_check(self) -> int:
         """Clear reader slots of dead processes; returns how many."""

@@ -8,6 +8,7 @@ from sqlalchemy import Connection, select
 from sqlalchemy.dialects.sqlite import insert
 
 from storage.metadata.schema import counter as t
+from storage.metadata.statements import text
 
 
 def add(connection: Connection, deltas: Mapping[tuple[str, str], int]) -> None:
@@ -25,4 +26,4 @@ def add(connection: Connection, deltas: Mapping[tuple[str, str], int]) -> None:
 def read(connection: Connection) -> dict[tuple[str, str], int]:
     """All counters."""
     rows = connection.execute(select(t.c.name, t.c.label, t.c.value).order_by(t.c.name, t.c.label))
-    return {(row.name, row.label): row.value for row in rows}
+    return {(text(row.name), text(row.label)): int(row.value) for row in rows}

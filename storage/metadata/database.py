@@ -20,10 +20,10 @@ from typing import Any, Final
 
 from pysqlite3 import dbapi2
 from sqlalchemy import Connection, Engine, create_engine, event
-from sqlalchemy.exc import OperationalError
+from sqlalchemy.exc import DatabaseError, NoResultFound, OperationalError
 from sqlalchemy.pool import QueuePool
 
-from storage.errors import Busy, DiskFull, WriterFailed
+from storage.errors import Busy, DiskFull, StoreDamaged, Unreadable, WriterFailed
 
 # First version without the WAL-reset bug, and the branches it was ported back to (FACTS 3.D.1).
 _FIXED: Final = (3, 51, 3)
@@ -32,6 +32,26 @@ _PAGE_BYTES: Final = 16384
 _SQLITE_FULL: Final = 13
 _SQLITE_BUSY: Final = 5
 _SQLITE_IOERR: Final = 10
+_SQLITE_IOERR_READ: Final = 10 | 1 << 8
+# Out of memory, an error of the device, a file that cannot be opened (too many are).
+_UNREADABLE: Final = (7, _SQLITE_IOERR, 14)
+# Result codes that say something of this moment, or of who asks: permission 3, busy 5, locked 6, memory 7,
+# read-only 8, interrupt 9, input and output 10, full 13, not opened 14, protocol 15, authority 23. All others
+# are about what lies in the file: pages that are not what their parents take them for, a table that is not
+# there, values of impossible length, a rule broken that every write of ours keeps.
+_OF_THE_MOMENT: Final = (3, 5, 6, 7, 8, 9, 10, 13, 14, 15, 23)
+_ERRORS: Final = (DatabaseError, dbapi2.DatabaseError)
+# What rows come to that hold what never was put there: NULL for a number, text that is no UTF-8, no row.
+# SQLite looks at types when it writes, and gives back whatever a damaged page says.
+_MISFITS: Final = (
+    ArithmeticError,
+    AssertionError,
+    AttributeError,
+    LookupError,
+    NoResultFound,
+    TypeError,
+    ValueError,
+)
 
 _PRAGMAS: Final = (
     "PRAGMA journal_mode=WAL",
@@ -78,18 +98,29 @@ class Database:
 
     @contextmanager
     def read(self) -> Iterator[Connection]:
-        """A connection for single-statement reads; each statement is its own snapshot."""
-        yield self._reading()
+        """A connection for single-statement reads; each statement is its own snapshot.
+
+        Raises:
+            StoreDamaged: what should be read is not what was written, as far as SQLite sees that.
+            Unreadable: it cannot be read at this moment.
+        """
+        with _readable():
+            yield self._reading()
 
     @contextmanager
     def snapshot(self) -> Iterator[Connection]:
-        """Several reads of one moment. Keep it short: it holds the WAL."""
-        connection = self._reading()
-        connection.exec_driver_sql("BEGIN")
-        try:
-            yield connection
-        finally:
-            connection.exec_driver_sql("ROLLBACK")
+        """Several reads of one moment. Keep it short: it holds the WAL.
+
+        Raises:
+            StoreDamaged, Unreadable: as `read`.
+        """
+        with _readable():
+            connection = self._reading()
+            connection.exec_driver_sql("BEGIN")
+            try:
+                yield connection
+            finally:
+                connection.exec_driver_sql("ROLLBACK")
 
     @contextmanager
     def write(self, *, durable: bool, wait_ms: int | None = None) -> Iterator[Connection]:
@@ -103,6 +134,7 @@ class Database:
             Busy: the lock was not free in time; the body did not run.
             DiskFull: no room; nothing was written.
             WriterFailed: an I/O error while writing, now or earlier.
+            StoreDamaged, Unreadable: as `read`; nothing was written.
         """
         if self.failed:
             raise WriterFailed("an earlier write failed")
@@ -120,11 +152,13 @@ class Database:
                     driver.execute("ROLLBACK")
                     raise
                 driver.execute("COMMIT")
-        except (OperationalError, dbapi2.OperationalError) as error:
+        except _ERRORS as error:
             translated = _translated(error)
             # What the kernel still holds after a failed write is unknown: no write may follow.
             self.failed = self.failed or isinstance(translated, WriterFailed)
             raise translated from error
+        except _MISFITS as error:
+            raise _misfit(error) from error
         finally:
             self._lock.release()
 
@@ -217,9 +251,14 @@ def _begin_immediate(driver: Any, deadline: float) -> None:
         driver.execute("PRAGMA busy_timeout=5000")
 
 
+def _extended_code(error: Exception) -> int:
+    """SQLite's result code, whether the error came from the driver or through SQLAlchemy."""
+    return int(getattr(getattr(error, "orig", error), "sqlite_errorcode", 0))
+
+
 def _code(error: Exception) -> int:
-    """SQLite's primary result code, whether the error came from the driver or through SQLAlchemy."""
-    return int(getattr(getattr(error, "orig", error), "sqlite_errorcode", 0)) & 0xFF
+    """The primary result code."""
+    return _extended_code(error) & 0xFF
 
 
 def _is_busy(error: Exception) -> bool:
@@ -232,6 +271,40 @@ def _translated(error: Exception) -> Exception:
         return DiskFull("the device is full")
     if _is_busy(error):
         return Busy("the write lock of the store is held")
+    if code in _UNREADABLE and (
+        code != _SQLITE_IOERR or _extended_code(error) == _SQLITE_IOERR_READ
+    ):
+        return _unreadable(error)
     if code == _SQLITE_IOERR:
         return WriterFailed("SQLite could not write")
+    if code not in _OF_THE_MOMENT:
+        return _damaged(error)
     return error
+
+
+@contextmanager
+def _readable() -> Iterator[None]:
+    try:
+        yield
+    except _ERRORS as error:
+        if _code(error) in _UNREADABLE:
+            raise _unreadable(error) from error
+        if _code(error) not in _OF_THE_MOMENT:
+            raise _damaged(error) from error
+        raise
+    except _MISFITS as error:
+        raise _misfit(error) from error
+
+
+def _misfit(error: Exception) -> StoreDamaged:
+    return StoreDamaged(
+        f"a row of the database holds what never was put there ({type(error).__name__})"
+    )
+
+
+def _unreadable(error: Exception) -> Unreadable:
+    return Unreadable(f"the database cannot be read: {getattr(error, 'orig', error)}")
+
+
+def _damaged(error: Exception) -> StoreDamaged:
+    return StoreDamaged(f"the database is damaged: {getattr(error, 'orig', error)}")

@@ -11,6 +11,8 @@ database (DESIGN section 3). Radix trees: Morrison, PATRICIA, J. ACM 15(4), 1968
 
 from __future__ import annotations
 
+from collections import deque
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from sqlalchemy import (
@@ -28,6 +30,7 @@ from sqlalchemy import (
 )
 from sqlalchemy import insert as insert_into
 
+from storage.errors import StoreDamaged
 from storage.metadata.schema import radix_node as t
 from storage.metadata.schema import state
 from storage.metadata.statements import HotStatement
@@ -46,6 +49,23 @@ class NodeRow:
     depth: int
     edge_tokens: int
     states: tuple[tuple[str, str, str], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Reach:
+    """The node that all prefixes with these `common_tokens` lie at or below; None: no tree yet."""
+
+    node_id: int | None
+    common_tokens: int
+
+
+@dataclass(frozen=True, slots=True)
+class Continuation:
+    """A node behind a reach. `tokens` lead to it from its parent, or from the reach if that is None."""
+
+    node_id: int
+    parent_id: int | None
+    tokens: bytes
 
 
 def walk(namespace_id: BindParameter[int], query: BindParameter[bytes]) -> CTE:
@@ -70,8 +90,10 @@ def walk(namespace_id: BindParameter[int], query: BindParameter[bytes]) -> CTE:
             ),
         )
         .where(
+            # It ends whatever is written there: a damaged page may make a circle of nodes.
+            t.c.depth > path.c.depth,
             t.c.edge
-            == func.substr(query, at, (t.c.depth - path.c.depth) * _TOKEN_BYTES, type_=LargeBinary)
+            == func.substr(query, at, (t.c.depth - path.c.depth) * _TOKEN_BYTES, type_=LargeBinary),
         )
     )
     return path.union_all(step)
@@ -115,6 +137,9 @@ _MOVE = HotStatement(
 _DELETE = HotStatement(delete(t).where(t.c.id == bindparam("node")))
 
 # A listing runs three of these a node: 10,000 nodes took 6.7 s as plain Core executions.
+_SOME_CHILDREN = HotStatement(
+    select(t.c.id).where(t.c.parent_id == bindparam("node")).limit(bindparam("most"))
+)
 _ROOT = HotStatement(
     select(t.c.id).where(t.c.namespace_id == bindparam("namespace_id"), t.c.parent_id.is_(None))
 )
@@ -150,13 +175,88 @@ def insert(connection: Connection, namespace_id: int, tokens: bytes) -> int:
     return _add(connection, namespace_id, int(node), rest, depth + len(rest) // _TOKEN_BYTES)
 
 
+def reach(connection: Connection, namespace_id: int, tokens: bytes) -> Reach:
+    """How far `tokens` go along the tree, also when they part from it, or end, within an edge."""
+    found = _DEEPEST.first(connection, namespace_id=namespace_id, query=tokens)
+    if found is None:
+        return Reach(None, 0)
+    node, depth = found
+    rest = tokens[depth * _TOKEN_BYTES :]
+    child = _CHILD.first(connection, parent=node, first=rest[:_TOKEN_BYTES]) if rest else None
+    if child is None:
+        return Reach(node, depth)
+    child_id, edge = child
+    return Reach(child_id, depth + _common_tokens(rest, edge))
+
+
+def below(
+    connection: Connection, node_id: int, limit: int, besides: int | None = None
+) -> Iterator[int]:
+    """Nodes at or below a node, the nearest first; at most `limit`. One query a node.
+
+    Args:
+        besides: a node that is left out, with all below it.
+    """
+    waiting = deque([node_id])
+    for _ in range(limit):
+        if not waiting:
+            return
+        node = waiting.popleft()
+        yield node
+        children = _SOME_CHILDREN.all(connection, node=node, most=limit)
+        waiting += [child for (child,) in children if child != besides]
+
+
+def back(connection: Connection, reach: Reach) -> Iterator[tuple[Reach, int | None]]:
+    """A reach and the shorter ones on the way to it, each with the child that the longer one lies in.
+
+    Those without a token in common are left out. One query a step.
+    """
+    at, came_from = reach, None
+    while at.node_id is not None and at.common_tokens:
+        yield at, came_from
+        row = _NODE.first(connection, node=at.node_id)
+        assert row is not None, "it was found in this snapshot"
+        came_from, parent = at.node_id, row[0]
+        at = Reach(parent, 0 if parent is None else depth_of(connection, parent))
+
+
+def going_on(
+    connection: Connection, reach: Reach, most_nodes: int, most_bytes: int
+) -> Iterator[Continuation]:
+    """How the tree goes on from a reach: nodes at or below it, the nearest first.
+
+    Ends after `most_nodes`, or once the tokens given take more than `most_bytes`.
+    """
+    if reach.node_id is None:
+        return
+    given = 0
+    for node in below(connection, reach.node_id, most_nodes):
+        parent, _, edge, depth = _NODE.one(connection, node=node)
+        if node == reach.node_id:
+            ahead = max(0, depth - reach.common_tokens) * _TOKEN_BYTES
+            parent, edge = None, edge[len(edge) - ahead :] if ahead <= len(edge) else edge
+        given += len(edge)
+        yield Continuation(node, parent, edge)
+        if given > most_bytes:
+            return
+
+
+def has_children(connection: Connection, node_id: int) -> bool:
+    """Whether anything lies below a node."""
+    return bool(_SOME_CHILDREN.all(connection, node=node_id, most=1))
+
+
+def depth_of(connection: Connection, node_id: int) -> int:
+    """Tokens of the prefix that a node stands for."""
+    return int(_NODE.one(connection, node=node_id)[3])
+
+
 def remove(connection: Connection, node_id: int) -> None:
     """A state left the node: take out what serves no state any more, upwards, and join edges."""
     current: int | None = node_id
     while current is not None:
-        node = _NODE.first(connection, node=current)
-        assert node is not None
-        parent, first_token, edge, _ = node
+        parent, first_token, edge, _ = _NODE.one(connection, node=current)
         if parent is None or _HAS_STATE.scalar(connection, node=current):
             return
         children = _CHILDREN.all(connection, node=current)
@@ -175,13 +275,20 @@ def remove(connection: Connection, node_id: int) -> None:
 
 
 def tokens_of(connection: Connection, node_id: int) -> bytes:
-    """The prefix that a node stands for (int32 little-endian)."""
-    edges = []
+    """The prefix that a node stands for (int32 little-endian).
+
+    Raises:
+        StoreDamaged: the way up does not end at a root.
+    """
+    edges: list[bytes] = []
     current: int | None = node_id
+    below: int | None = None
     while current is not None:
-        node = connection.execute(select(t.c.parent_id, t.c.edge).where(t.c.id == current)).one()
-        edges.append(node.edge)
-        current = node.parent_id
+        parent, _, edge, depth = _NODE.one(connection, node=current)
+        if below is not None and depth >= below:
+            raise StoreDamaged("the database's tree of prefixes goes in a circle")
+        edges.append(edge)
+        current, below = parent, depth
     return b"".join(reversed(edges))
 
 
@@ -254,9 +361,7 @@ def _add(
 
 def _split(connection: Connection, namespace_id: int, child: int, common: int) -> int:
     """Put a new node into the child's edge after `common` tokens; the child keeps its id."""
-    node = _NODE.first(connection, node=child)
-    assert node is not None
-    parent, first_token, edge, depth = node
+    parent, first_token, edge, depth = _NODE.one(connection, node=child)
     cut = common * _TOKEN_BYTES
     upper, lower = edge[:cut], edge[cut:]
     # Siblings must differ in their first token at every moment: the new node waits below the child

@@ -5,12 +5,15 @@ from __future__ import annotations
 from sqlalchemy import Connection, bindparam, delete, func, insert, or_, select, update
 
 from storage.clock import wall_ms
-from storage.metadata import namespaces, settings, states, totals
+from storage.metadata import namespaces, settings, states, tenants, totals
 from storage.metadata.schema import namespace as namespace_table
 from storage.metadata.schema import recording as t
 from storage.metadata.schema import state
 from storage.metadata.statements import HotStatement
-from storage.rows import AdmissionFacts, NewRecording, RecordingRow, StateRow
+from storage.rows import AdmissionFacts, NewRecording, RecordingRow, StateRow, TenantLimits
+from storage.scoped import split
+
+_UNLIMITED = TenantLimits()
 
 _IN_FLIGHT = HotStatement(
     select(state.c.state_id).where(
@@ -64,12 +67,16 @@ def facts(connection: Connection, new: NewRecording) -> AdmissionFacts:
         in_flight = _IN_FLIGHT.scalar(
             connection, namespace_id=row.id, token_digest=new.token_digest, kind=new.kind
         )
+    of = split(new.namespace)[0]
+    limits = tenants.limits(connection, of)
     return AdmissionFacts(
         namespace=row,
         store_mode=settings.read(connection, "mode"),
         held_state_id=None if held is None else held.state_id,
         in_flight_state_id=in_flight,
         usage=totals.usage(connection),
+        tenant_limits=limits,
+        tenant_usage=None if limits == _UNLIMITED else tenants.usage(connection, of),
     )
 
 
@@ -94,7 +101,7 @@ def admit(connection: Connection, new: NewRecording, owner: str, now_boot_ms: in
             "touched_at_ms": now,
             "hits": 0,
         },
-        [(component.name, component.raw_bytes) for component in new.components],
+        new.components,
     )
     _ADD.run(
         connection,
@@ -129,6 +136,23 @@ def find(connection: Connection, state_id: str) -> RecordingRow | None:
         deadline_boot_ms=deadline,
         components=states.components(connection, state_row.id),
     )
+
+
+def under_way(
+    connection: Connection, namespace_id: int, most_tokens: int, limit: int
+) -> list[StateRow]:
+    """Recordings of a namespace with prefixes of at most `most_tokens`, longest first."""
+    statement = (
+        select(*states.COLUMNS)
+        .where(
+            state.c.namespace_id == namespace_id,
+            state.c.status == "recording",
+            state.c.token_count <= most_tokens,
+        )
+        .order_by(state.c.token_count.desc(), state.c.id.desc())
+        .limit(limit)
+    )
+    return [StateRow(*tuple(row)) for row in connection.execute(statement)]
 
 
 def extend(connection: Connection, state_row: int, now_boot_ms: int) -> None:

@@ -19,6 +19,14 @@ Accounting: `store.stored_bytes` = sum of `block.stored_bytes` (owned or not) + 
 `state.overhead_bytes`. `namespace.stored_bytes` counts each block once if any of the
 namespace's states owns it, plus the overhead of those states. `entries` counts live states.
 
+Pins: a state with a row in `pin` that has not run out is not evicted, be it live or quarantined. A
+replacement takes the row over, so a live state without a node has none.
+
+Tenants: a namespace's `name` is unique over all tenants, because that of a tenant other than the default
+one begins with the tenant's name and U+001F, which no name given by a client may hold (`storage.scoped`).
+`tenant` repeats the first part; "" is the default tenant. The counts of a tenant are the sums of those
+of its namespaces.
+
 Times: `*_at_ms` are wall clock (for people and LRU order), `*_boot_ms` are the boot clock (deadlines).
 """
 
@@ -81,7 +89,13 @@ namespace = Table(
     Column("stored_bytes", Integer, nullable=False),
     Column("logical_bytes", Integer, nullable=False),  # of live states
     Column("created_at_ms", Integer, nullable=False),
+    # Write amplification of components with geometry, since the namespace was made: raw bytes of
+    # the blocks that were new to the store, and bytes of the rows that were new to the tree.
+    Column("new_raw_bytes", Integer, nullable=False, server_default=text("0")),
+    Column("new_row_bytes", Integer, nullable=False, server_default=text("0")),
+    Column("tenant", Text, nullable=False, server_default=text("''")),
     Index("namespace_model", "model"),
+    Index("namespace_tenant", "tenant"),
     sqlite_strict=True,
 )
 
@@ -162,8 +176,14 @@ component = Table(
     Column("ordinal", Integer, nullable=False),  # order on the wire
     Column("name", Text, nullable=False),
     Column("raw_bytes", Integer, nullable=False),
-    Column("digest", BLOB),  # BLAKE3-256 of the whole component; NULL until it has arrived
+    # BLAKE3-256 of the whole component, or of the list of its blocks if `by_blocks`; NULL until it
+    # has arrived.
+    Column("digest", BLOB),
     Column("upload", Text),  # instance/attempt that is sending it now, NULL when nobody is
+    Column("geometry", BLOB),  # packed runs (app.engine.geometry); NULL: blocks lie in wire order
+    Column("row_bytes", Integer, nullable=False, server_default=text("0")),  # of one token
+    Column("new_raw_bytes", Integer, nullable=False, server_default=text("0")),
+    Column("by_blocks", Integer, nullable=False, server_default=text("0")),
     PrimaryKeyConstraint("state", "ordinal"),
     UniqueConstraint("state", "name"),
     sqlite_strict=True,
@@ -206,6 +226,7 @@ lease = Table(
     Column("expires_boot_ms", Integer, nullable=False),
     Column("outcome", Text),  # NULL while held; then what the holder said
     Column("created_at_ms", Integer, nullable=False),
+    Column("namespace_id", Integer),  # the state's; NULL in leases older than this column
     Index("lease_held", "state_id", "expires_boot_ms", sqlite_where=text("outcome IS NULL")),
     Index("lease_expiry", "expires_boot_ms"),
     sqlite_strict=True,
@@ -224,6 +245,10 @@ quarantine = Table(
     Column("actual_digest", BLOB),
     Column("lease_id", Text),
     Column("at_ms", Integer, nullable=False),
+    Column("client", Text),  # id of the access token that reported it
+    Column("verified_at_ms", Integer),  # last verification since; NULL: none
+    Column("intact", Integer),  # 1: that one found every byte as recorded; the rest stays as it was
+    Index("quarantine_at", "at_ms"),
     sqlite_strict=True,
 )
 
@@ -249,6 +274,95 @@ counter = Table(
     Column("label", Text, nullable=False),
     Column("value", Integer, nullable=False),
     PrimaryKeyConstraint("name", "label"),
+    sqlite_strict=True,
+    sqlite_with_rowid=False,
+)
+
+tenant = Table(
+    "tenant",
+    metadata,
+    Column("name", Text, primary_key=True),  # "": whoever has none
+    Column("max_stored_bytes", Integer),  # NULL: no limit of its own, here and below
+    Column("max_logical_bytes", Integer),
+    Column("max_entries", Integer),
+    Column("max_in_flight_records", Integer),
+    Column("max_requests_per_second", Integer),
+    Column("max_bytes_per_second", Integer),
+    Column("created_at_ms", Integer, nullable=False),
+    sqlite_strict=True,
+)
+
+access_token = Table(
+    "access_token",
+    metadata,
+    Column("token_id", Text, primary_key=True),  # the public half of the secret
+    Column("secret_digest", BLOB, nullable=False),  # BLAKE3-256 of the whole secret
+    Column("label", Text, nullable=False),
+    Column("tenant", Text),  # NULL: an operator of the whole store
+    Column("scopes", Text, nullable=False),  # JSON array
+    Column("namespaces", Text),  # JSON array of patterns; NULL: all of the tenant's
+    Column("created_at_ms", Integer, nullable=False),
+    Column("expires_at_ms", Integer),
+    Column("revoked_at_ms", Integer),
+    Column("used_at_ms", Integer),
+    sqlite_strict=True,
+)
+
+pin = Table(
+    "pin",
+    metadata,
+    Column("state", ForeignKey("state.id", ondelete="CASCADE"), primary_key=True),
+    Column("expires_at_ms", Integer),  # NULL: until it is taken away
+    Column("reason", Text, nullable=False),
+    Column("actor", Text, nullable=False),
+    Column("created_at_ms", Integer, nullable=False),
+    sqlite_strict=True,
+)
+
+audit = Table(
+    "audit",
+    metadata,
+    Column("id", Integer, primary_key=True),
+    Column("at_ms", Integer, nullable=False),
+    Column("actor", Text, nullable=False),  # token id, "open" or "command line"
+    Column("action", Text, nullable=False),
+    Column("target", Text, nullable=False),
+    Column("outcome", Text, nullable=False),  # "done", or the code of the refusal
+    Column("details", Text, nullable=False),  # JSON
+    sqlite_strict=True,
+)
+
+job = Table(
+    "job",
+    metadata,
+    Column("job_id", Text, primary_key=True),
+    Column("kind", Text, nullable=False),
+    Column("status", Text, nullable=False),
+    Column("owner", Text, nullable=False),  # the instance that runs it
+    Column("actor", Text, nullable=False),
+    Column("arguments", Text, nullable=False),  # JSON
+    Column("done", Integer, nullable=False),  # of `total`, in `unit`
+    Column("total", Integer, nullable=False),
+    Column("unit", Text, nullable=False),
+    Column("cancel", Integer, nullable=False),  # 1: it was asked to stop
+    Column("result", Text),  # JSON, once it has ended well
+    Column("error", Text),  # code, once it has failed
+    Column("created_at_ms", Integer, nullable=False),
+    Column("ended_at_ms", Integer),
+    CheckConstraint("status IN ('running', 'done', 'failed', 'cancelled')", name="job_status"),
+    Index("job_running", "kind", unique=True, sqlite_where=text("status = 'running'")),
+    Index("job_created", "created_at_ms"),
+    sqlite_strict=True,
+)
+
+history = Table(
+    "history",
+    metadata,
+    Column("minute", Integer, nullable=False),  # of the wall clock, since 1970
+    Column("name", Text, nullable=False),
+    Column("label", Text, nullable=False),
+    Column("value", Integer, nullable=False),  # what the counter grew by in that minute
+    PrimaryKeyConstraint("minute", "name", "label"),
     sqlite_strict=True,
     sqlite_with_rowid=False,
 )

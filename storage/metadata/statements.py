@@ -16,6 +16,8 @@ from sqlalchemy import Connection
 from sqlalchemy.dialects.sqlite.pysqlite import SQLiteDialect_pysqlite
 from sqlalchemy.sql import ClauseElement
 
+from storage.errors import StoreDamaged
+
 _DIALECT = SQLiteDialect_pysqlite(paramstyle="named")
 
 
@@ -40,6 +42,17 @@ class HotStatement:
         """The first row, or None."""
         return self._execute(connection, parameters).fetchone()
 
+    def one(self, connection: Connection, **parameters: Any) -> Any:
+        """The row that must be there.
+
+        Raises:
+            StoreDamaged: it is not; foreign keys and one transaction would have kept it.
+        """
+        row = self.first(connection, **parameters)
+        if row is None:
+            raise StoreDamaged("the database lacks a row that others refer to")
+        return row
+
     def scalar(self, connection: Connection, **parameters: Any) -> Any:
         """The first column of the first row, or None without one."""
         row = self.first(connection, **parameters)
@@ -49,12 +62,33 @@ class HotStatement:
         """Change something; returns how many rows it touched."""
         return int(self._execute(connection, parameters).rowcount)
 
+    def run_one(self, connection: Connection, **parameters: Any) -> None:
+        """Change the row that must be there, once it was found under the same lock.
+
+        Raises:
+            StoreDamaged: nothing was touched: an index names what its table does not hold. Whoever goes on
+                until nothing is left to do would never end.
+        """
+        if self.run(connection, **parameters) == 0:
+            raise StoreDamaged("an index of the database names a row that is not there")
+
     def many(self, connection: Connection, rows: Iterable[Mapping[str, Any]]) -> None:
         """Run once for each set of parameters."""
         _driver(connection).executemany(self._text, [{**self._fixed, **row} for row in rows])
 
     def _execute(self, connection: Connection, parameters: Mapping[str, Any]) -> Any:
         return _driver(connection).execute(self._text, {**self._fixed, **parameters})
+
+
+def text(value: object) -> str:
+    """A column of text; SQLite takes what it finds in a page for what it is.
+
+    Raises:
+        TypeError: it is not, which the database makes a StoreDamaged of.
+    """
+    if not isinstance(value, str):
+        raise TypeError("a column of text holds something else")
+    return value
 
 
 def _driver(connection: Connection) -> Any:

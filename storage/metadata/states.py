@@ -16,7 +16,6 @@ from sqlalchemy import (
     exists,
     func,
     insert,
-    literal,
     select,
     update,
 )
@@ -26,12 +25,20 @@ from sqlalchemy import (
 
 from storage.clock import wall_ms
 from storage.errors import Conflict, OverLimit
-from storage.metadata import namespaces, ownership, radix, tombstones, totals
+from storage.metadata import namespaces, ownership, pins, radix, tenants, tombstones, totals
 from storage.metadata.schema import block, component, lease, state, state_block
 from storage.metadata.schema import namespace as namespace_table
 from storage.metadata.schema import quarantine as quarantine_table
 from storage.metadata.statements import HotStatement
-from storage.rows import ComponentRow, Limits, OwnedBlock, RecordingRow, StateRow
+from storage.rows import (
+    Arrival,
+    ComponentRow,
+    Limits,
+    NewComponent,
+    OwnedBlock,
+    RecordingRow,
+    StateRow,
+)
 
 COLUMNS = (
     state.c.id,
@@ -70,6 +77,10 @@ _COMPONENTS = HotStatement(
         component.c.raw_bytes,
         component.c.digest,
         component.c.upload,
+        component.c.geometry,
+        component.c.row_bytes,
+        component.c.new_raw_bytes,
+        component.c.by_blocks,
     )
     .where(component.c.state == bindparam("state"))
     .order_by(component.c.ordinal)
@@ -88,7 +99,8 @@ _BLOCKS = HotStatement(
 )
 
 
-def _leased(state_id: ColumnElement[str], now_boot_ms: ColumnElement[int]) -> ColumnElement[bool]:
+def leased(state_id: ColumnElement[str], now_boot_ms: ColumnElement[int]) -> ColumnElement[bool]:
+    """Whether anybody holds an unexpired lease on the state of that name."""
     return exists().where(
         lease.c.state_id == state_id,
         lease.c.outcome.is_(None),
@@ -112,8 +124,11 @@ _LIVE_AT = HotStatement(
         state.c.status == "live",
     )
 )
+_AT_NODE = HotStatement(
+    select(*COLUMNS).where(state.c.node_id == bindparam("node")).order_by(state.c.id.desc())
+)
 _IS_LEASED = HotStatement(
-    select(_leased(bindparam("leased", type_=Text), bindparam("now", type_=Integer)))
+    select(leased(bindparam("leased", type_=Text), bindparam("now", type_=Integer)))
 )
 _ADD = HotStatement(
     insert(state)
@@ -132,12 +147,36 @@ _ADD_COMPONENT = HotStatement(
         ordinal=bindparam("ordinal"),
         name=bindparam("name"),
         raw_bytes=bindparam("raw_bytes"),
+        geometry=bindparam("geometry"),
+        row_bytes=bindparam("row_bytes"),
     )
 )
-_SET_COMPONENT = HotStatement(
+_AT = (component.c.state == bindparam("which")) & (component.c.ordinal == bindparam("at"))
+_AWAIT_COMPONENT = HotStatement(
     update(component)
-    .where(component.c.state == bindparam("which"), component.c.ordinal == bindparam("at"))
-    .values(digest=bindparam("to_digest"), upload=bindparam("to_upload"))
+    .where(_AT)
+    .values(digest=sql_null(), upload=bindparam("to_upload"), new_raw_bytes=0)
+)
+_FINISH_COMPONENT = HotStatement(
+    update(component)
+    .where(_AT)
+    .values(
+        digest=bindparam("to_digest"),
+        upload=sql_null(),
+        by_blocks=bindparam("known_by_blocks"),
+        geometry=func.coalesce(component.c.geometry, bindparam("to_geometry")),
+        row_bytes=func.max(component.c.row_bytes, bindparam("to_row_bytes")),
+    )
+)
+_ADD_NEW = HotStatement(
+    update(component)
+    .where(_AT)
+    .values(new_raw_bytes=component.c.new_raw_bytes + bindparam("by_raw"))
+)
+_ADD_OVERHEAD = HotStatement(
+    update(state)
+    .where(state.c.id == bindparam("which"))
+    .values(overhead_bytes=state.c.overhead_bytes + bindparam("by_overhead"))
 )
 _DETACH = HotStatement(
     update(state).where(state.c.id == bindparam("which")).values(node_id=sql_null())
@@ -197,6 +236,16 @@ def held(
     return None if row is None else StateRow(*row)
 
 
+def live_at(connection: Connection, node: int, kind: str) -> list[StateRow]:
+    """The live state of a kind at a node: one, or none."""
+    return [StateRow(*row) for row in _LIVE_AT.all(connection, node=node, kind=kind)]
+
+
+def at_node(connection: Connection, node: int) -> list[StateRow]:
+    """States of a node of any kind, in service or quarantined, newest first."""
+    return [StateRow(*row) for row in _AT_NODE.all(connection, node=node)]
+
+
 def publish(
     connection: Connection,
     recording: RecordingRow,
@@ -207,13 +256,14 @@ def publish(
     """Make a whole recording live. A held state of the same prefix and kind gives way if it may.
 
     A held state that is leased stays readable for its holders without a node (see schema) and goes
-    when they are done; one that is not goes now.
+    when they are done; one that is not goes now. If it is pinned, the recording is from now on.
 
     Raises:
         Conflict: the prefix is held and the recording did not ask to replace it.
-        OverLimit: an entry cap is reached.
+        OverLimit: a cap on entries or logical bytes is reached.
     """
     row = recording.state
+    known_tokens = radix.reach(connection, row.namespace_id, recording.tokens).common_tokens
     node = radix.insert(connection, row.namespace_id, recording.tokens)
     before = _LIVE_AT.first(connection, node=node, kind=row.kind)
     old = None if before is None else StateRow(*before)
@@ -221,11 +271,21 @@ def publish(
         if not recording.replace:
             raise Conflict("the prefix is already held")
         _DETACH.run(connection, which=old.id)
-    _check_entries(connection, row.namespace_id, limits)
+        pins.take_over(connection, old.id, row.id, wall_ms())
+        if not is_leased(connection, old.state_id, now_boot_ms):
+            # Before the limits are looked at: it makes room for its successor.
+            drop(connection, dataclasses.replace(old, node_id=None), cause=None)
+    _check_live(connection, row, limits)
     _GO_LIVE.run(connection, which=row.id, node=node, digest=manifest_digest, now=wall_ms())
     count_live(connection, row, 1)
-    if old is not None and not is_leased(connection, old.state_id, now_boot_ms):
-        drop(connection, dataclasses.replace(old, node_id=None), cause=None)
+    in_windows = [part for part in recording.components if part.geometry is not None]
+    if in_windows:
+        namespaces.amplify(
+            connection,
+            row.namespace_id,
+            sum(part.new_raw_bytes for part in in_windows),
+            sum(part.row_bytes for part in in_windows) * (row.token_count - known_tokens),
+        )
 
 
 def drop(connection: Connection, row: StateRow, cause: str | None) -> int:
@@ -233,11 +293,14 @@ def drop(connection: Connection, row: StateRow, cause: str | None) -> int:
 
     Args:
         cause: why, for the tombstone that explains later misses; None leaves no tombstone.
+
+    Raises:
+        StoreDamaged: an index led to it, and the table does not hold it.
     """
     unowned = ownership.release(connection, state=row.id, namespace_id=row.namespace_id)
     if cause is not None:
         tombstones.add(connection, row, cause)
-    _DELETE.run(connection, which=row.id)
+    _DELETE.run_one(connection, which=row.id)
     if row.node_id is not None:
         radix.remove(connection, row.node_id)
     charge(connection, row.namespace_id, -row.overhead_bytes)
@@ -263,21 +326,6 @@ def is_leased(connection: Connection, state_id: str, now_boot_ms: int) -> bool:
     return bool(_IS_LEASED.scalar(connection, leased=state_id, now=now_boot_ms))
 
 
-def least_recent(
-    connection: Connection, namespace_id: int | None, status: str, limit: int, now_boot_ms: int
-) -> list[StateRow]:
-    """States of a status that nobody leases, least recently touched first."""
-    statement = (
-        select(*COLUMNS)
-        .where(state.c.status == status, ~_leased(state.c.state_id, literal(now_boot_ms)))
-        .order_by(state.c.touched_at_ms, state.c.id)
-        .limit(limit)
-    )
-    if namespace_id is not None:
-        statement = statement.where(state.c.namespace_id == namespace_id)
-    return [StateRow(*tuple(row)) for row in connection.execute(statement)]
-
-
 def without_node(connection: Connection, limit: int) -> list[StateRow]:
     """Live states that a replacement pushed out of the tree."""
     statement = (
@@ -287,6 +335,20 @@ def without_node(connection: Connection, limit: int) -> list[StateRow]:
         .limit(limit)
     )
     return [StateRow(*tuple(row)) for row in connection.execute(statement)]
+
+
+def live_owners(connection: Connection, digest: bytes) -> list[tuple[StateRow, int, int]]:
+    """Live states that own a block; each with ordinal and seq of its first use of it."""
+    statement = (
+        select(*COLUMNS, state_block.c.ordinal, func.min(state_block.c.seq))
+        .join(state_block, state_block.c.state == state.c.id)
+        .join(block, block.c.id == state_block.c.block)
+        .where(block.c.digest == digest, state.c.status == "live")
+        .group_by(state.c.id)
+        .order_by(state.c.id)
+    )
+    width = len(COLUMNS)
+    return [(StateRow(*row[:width]), row[-2], row[-1]) for row in connection.execute(statement)]
 
 
 def touch(connection: Connection, touches: Mapping[str, tuple[int, int]]) -> None:
@@ -329,53 +391,93 @@ def page(
     return [(StateRow(*row[:-1]), row[-1]) for row in connection.execute(statement)]
 
 
-def set_component(
-    connection: Connection, row: int, ordinal: int, *, digest: bytes | None, upload: str | None
-) -> None:
-    """Mark a component as arriving (`upload`), whole (`digest`) or waiting (neither)."""
-    _SET_COMPONENT.run(connection, which=row, at=ordinal, to_digest=digest, to_upload=upload)
+def await_component(connection: Connection, row: int, ordinal: int, upload: str | None) -> None:
+    """Mark a component as arriving (`upload`) or waiting (None)."""
+    _AWAIT_COMPONENT.run(connection, which=row, at=ordinal, to_upload=upload)
 
 
-def add(connection: Connection, values: dict[str, Any], parts: Sequence[tuple[str, int]]) -> int:
+def finish_component(connection: Connection, row: StateRow, ordinal: int, arrival: Arrival) -> None:
+    """Mark a component as whole; charge what its metadata takes beyond what was known before."""
+    _FINISH_COMPONENT.run(
+        connection,
+        which=row.id,
+        at=ordinal,
+        to_digest=arrival.digest,
+        known_by_blocks=int(arrival.by_blocks),
+        to_geometry=arrival.geometry,
+        to_row_bytes=arrival.row_bytes,
+    )
+    if arrival.overhead_bytes:
+        _ADD_OVERHEAD.run(connection, which=row.id, by_overhead=arrival.overhead_bytes)
+        charge(connection, row.namespace_id, arrival.overhead_bytes)
+
+
+def add_new_bytes(connection: Connection, row: int, ordinal: int, raw_bytes: int) -> None:
+    """Blocks of a component were new to the store."""
+    if raw_bytes:
+        _ADD_NEW.run(connection, which=row, at=ordinal, by_raw=raw_bytes)
+
+
+def add(connection: Connection, values: dict[str, Any], parts: Sequence[NewComponent]) -> int:
     """Insert a state row with its components; returns the row id."""
     row = int(_ADD.scalar(connection, **values))
     _ADD_COMPONENT.many(
         connection,
         (
-            {"of": row, "ordinal": ordinal, "name": name, "raw_bytes": raw_bytes}
-            for ordinal, (name, raw_bytes) in enumerate(parts)
+            {
+                "of": row,
+                "ordinal": ordinal,
+                "name": part.name,
+                "raw_bytes": part.raw_bytes,
+                "geometry": part.geometry,
+                "row_bytes": part.row_bytes,
+            }
+            for ordinal, part in enumerate(parts)
         ),
     )
     return row
 
 
-def to_quarantine(connection: Connection, row: StateRow, evidence: Mapping[str, Any]) -> None:
-    """Take a live state out of service and keep why. It keeps its blocks and its node."""
+def to_quarantine(connection: Connection, row: StateRow) -> None:
+    """Take a live state out of service. It keeps its blocks and its node; why is in `evidence`."""
     connection.execute(update(state).where(state.c.id == row.id).values(status="quarantined"))
-    connection.execute(insert(quarantine_table).values(state=row.id, **evidence))
     count_live(connection, row, -1)
 
 
-def from_quarantine(connection: Connection, row: StateRow) -> None:
+def from_quarantine(connection: Connection, row: StateRow, limits: Limits) -> None:
     """Put a quarantined state back into service.
 
     Raises:
-        Conflict: a newer recording of the prefix is live.
+        Conflict: a newer recording of the prefix is live, or it was replaced by one and has no place
+            in the tree any more.
+        OverLimit: a cap on entries or logical bytes is reached.
     """
+    if row.node_id is None:
+        raise Conflict("the state was replaced by a newer recording")
     newer = exists().where(
         state.c.node_id == row.node_id, state.c.kind == row.kind, state.c.status == "live"
     )
     if connection.execute(select(newer)).scalar_one():
-        raise Conflict("a newer recording of the prefix is live")
+        raise Conflict("a newer recording of the prefix is in service")
+    _check_live(connection, row, limits)
     connection.execute(delete(quarantine_table).where(quarantine_table.c.state == row.id))
     connection.execute(update(state).where(state.c.id == row.id).values(status="live"))
     count_live(connection, row, 1)
 
 
-def _check_entries(connection: Connection, namespace_id: int, limits: Limits) -> None:
+def _check_live(connection: Connection, row: StateRow, limits: Limits) -> None:
     if totals.entries(connection) >= limits.max_entries:
-        raise OverLimit(None, 0, 1)
+        raise OverLimit(None, "entries", 1)
     if limits.namespace_entries is not None:
-        held_entries = namespaces.by_id(connection, namespace_id).entries
+        held_entries = namespaces.by_id(connection, row.namespace_id).entries
         if held_entries >= limits.namespace_entries:
-            raise OverLimit(namespace_id, 0, 1)
+            raise OverLimit(row.namespace_id, "entries", 1)
+    if limits.tenant_entries is None and limits.tenant_logical_bytes is None:
+        return
+    held_by = tenants.usage(connection, limits.tenant)
+    if limits.tenant_entries is not None and held_by.entries >= limits.tenant_entries:
+        raise OverLimit(limits.tenant, "entries", 1)
+    if limits.tenant_logical_bytes is not None:
+        over = held_by.logical_bytes + row.logical_bytes - limits.tenant_logical_bytes
+        if over > 0:
+            raise OverLimit(limits.tenant, "logical_bytes", over)

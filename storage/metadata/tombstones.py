@@ -19,6 +19,9 @@ _LENGTHS = HotStatement(
     .order_by(t.c.token_count.desc())
     .limit(bindparam("most"))
 )
+_ADD = HotStatement(
+    insert(t).values({column: bindparam(column.name) for column in t.c if column.name != "id"})
+)
 _FIND = HotStatement(
     select(t.c.token_count, t.c.kind, t.c.state_id, t.c.cause, t.c.evicted_at_ms)
     .where(
@@ -29,20 +32,29 @@ _FIND = HotStatement(
     .order_by(t.c.id.desc())
     .limit(1)
 )
+_OF_PREFIX = HotStatement(
+    select(t.c.token_count, t.c.kind, t.c.state_id, t.c.cause, t.c.evicted_at_ms)
+    .where(
+        t.c.namespace_id == bindparam("namespace_id"),
+        t.c.token_count == bindparam("token_count"),
+        t.c.token_digest == bindparam("token_digest"),
+    )
+    .order_by(t.c.id.desc())
+    .limit(bindparam("most"))
+)
 
 
 def add(connection: Connection, row: StateRow, cause: str) -> None:
     """Leave a tombstone for a state that goes now."""
-    connection.execute(
-        insert(t).values(
-            namespace_id=row.namespace_id,
-            token_digest=row.token_digest,
-            token_count=row.token_count,
-            kind=row.kind,
-            state_id=row.state_id,
-            cause=cause,
-            evicted_at_ms=wall_ms(),
-        )
+    _ADD.run(
+        connection,
+        namespace_id=row.namespace_id,
+        token_digest=row.token_digest,
+        token_count=row.token_count,
+        kind=row.kind,
+        state_id=row.state_id,
+        cause=cause,
+        evicted_at_ms=wall_ms(),
     )
 
 
@@ -67,3 +79,17 @@ def find(
         connection, namespace_id=namespace_id, token_count=token_count, token_digest=token_digest
     )
     return None if row is None else TombstoneRow(*row)
+
+
+def of_prefix(
+    connection: Connection, namespace_id: int, token_count: int, token_digest: bytes, limit: int
+) -> list[TombstoneRow]:
+    """Tombstones of exactly this prefix, newest first."""
+    rows = _OF_PREFIX.all(
+        connection,
+        namespace_id=namespace_id,
+        token_count=token_count,
+        token_digest=token_digest,
+        most=limit,
+    )
+    return [TombstoneRow(*row) for row in rows]

@@ -29,25 +29,19 @@ _NEXT_COMMIT = HotStatement(
 
 def usage(connection: Connection) -> Usage:
     """Stored bytes, live entries, and what recordings under way have reserved (raw bytes)."""
-    totals = _TOTALS.first(connection)
-    recordings = _RESERVED.first(connection)
-    assert totals is not None
-    assert recordings is not None
+    totals = _TOTALS.one(connection)
+    recordings = _RESERVED.one(connection)
     return Usage(totals[0], totals[1], recordings[0], recordings[1])
 
 
 def stored_bytes(connection: Connection) -> int:
     """Stored bytes with all overhead."""
-    row = _TOTALS.first(connection)
-    assert row is not None
-    return int(row[0])
+    return int(_TOTALS.one(connection)[0])
 
 
 def entries(connection: Connection) -> int:
     """Live states."""
-    row = _TOTALS.first(connection)
-    assert row is not None
-    return int(row[1])
+    return int(_TOTALS.one(connection)[1])
 
 
 def add(connection: Connection, *, stored_bytes: int = 0, entries: int = 0) -> None:
@@ -62,6 +56,4 @@ def next_commit(connection: Connection) -> int:
 
 def commit_counter(connection: Connection) -> int:
     """The number of the last counted commit."""
-    row = _TOTALS.first(connection)
-    assert row is not None
-    return int(row[2])
+    return int(_TOTALS.one(connection)[2])
