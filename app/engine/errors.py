@@ -6,6 +6,8 @@ EngineError
 │   ├── InvalidTokens
 │   ├── InvalidPayload    kind, components or KV descriptor do not fit together
 │   └── InvalidIdentity
+├── Unauthorized          who asks has not said who they are
+├── Forbidden             who asks may not
 ├── NotFound              no such state, record, lease, component or namespace
 ├── Gone                  it was there and its time is over
 ├── Conflicting           it is not in the state of its life that the request needs
@@ -57,6 +59,14 @@ class InvalidPayload(InvalidInput):
 
 class InvalidIdentity(InvalidInput):
     """An identity document that cannot be registered."""
+
+
+class Unauthorized(EngineError):
+    """No token where one is needed, or none that is good."""
+
+
+class Forbidden(EngineError):
+    """The token is good, but not for this."""
 
 
 class NotFound(EngineError):

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from concurrent.futures import Executor
 from contextlib import suppress
 from dataclasses import dataclass
+from typing import Final
 
 from uuid_utils import uuid7
 
@@ -20,7 +21,9 @@ from app.engine.errors import (
     Refused,
     Unavailable,
 )
+from app.engine.histograms import Histogram
 from app.engine.notes import Notes
+from app.engine.payload import WIRE_ORDER
 from app.engine.threads import in_thread
 from storage.clock import boot_ms
 from storage.rows import LeaseRow
@@ -28,8 +31,13 @@ from storage.store import Store
 
 # The response that opened the lease was sent whole; the holder may still say how the import went.
 SENT = "sent"
+BROKEN_OFF = "broken_off"
 
-_IMPORT_BUCKETS_MS = (1, 5, 10, 50, 100, 500, 1000, 5000, 30000)
+IMPORT_US: Final = Histogram(
+    "import_us",
+    WIRE_ORDER,
+    (1000, 5000, 10_000, 50_000, 100_000, 500_000, 1_000_000, 5_000_000, 30_000_000),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,8 +94,8 @@ class Leases:
         self._notes.count("leases_opened")
         return lease_id
 
-    async def open_for_response(self, state_id: str) -> str | None:
-        """Hold a state for one response; None where no lease can be written at this moment.
+    async def open_if_possible(self, state_id: str, ttl_ms: int | None = None) -> str | None:
+        """Hold a state for a reader; None where no lease can be written at this moment.
 
         Reads go on without one when the disk is full or the writer has stopped: every byte is
         verified all the same, and if the state went meanwhile the response would be broken off.
@@ -96,7 +104,7 @@ class Leases:
             storage NotHeld: the state is not live.
         """
         try:
-            return await self.open(state_id)
+            return await self.open(state_id, ttl_ms)
         except (Unavailable, Refused):
             self._notes.count("reads_without_lease")
             return None
@@ -123,6 +131,18 @@ class Leases:
             raise Gone("lease_expired", "the lease has run out; look the prefix up again")
         return ttl_ms or row.ttl_ms
 
+    def released_before(self, lease_id: str, outcome: Outcome) -> tuple[str, bool]:
+        """The state of a lease, and whether this very release was made before. Fit for the event loop.
+
+        Raises:
+            NotFound: no such lease.
+            Conflicting: it was released with another outcome.
+        """
+        row = self._store.catalog.lease(lease_id)
+        if row is None:
+            raise NotFound("lease_not_found", "no such lease")
+        return row.state_id, _repeats(row, outcome)
+
     async def release(self, lease_id: str, outcome: Outcome) -> Released:
         """End a lease. Sent again with the same outcome it answers the same.
 
@@ -139,9 +159,7 @@ class Leases:
         row = await in_thread(self._small, self._store.ledger.change_lease, lease_id, finished)
         if row is None:
             raise NotFound("lease_not_found", "no such lease")
-        repeated = row.outcome not in (None, SENT)
-        if repeated and row.outcome != outcome.word:
-            raise Conflicting("lease_released", "the lease was released with another outcome")
+        repeated = _repeats(row, outcome)
         expired = row.outcome is None and row.expires_boot_ms <= boot_ms()
         if not repeated:
             self._notes.count("leases_released", outcome.word)
@@ -157,31 +175,44 @@ class Leases:
         if lease_id is None:
             return
 
+        word = SENT if sent else BROKEN_OFF
+
         def finished(row: LeaseRow, _now: int) -> str | None:
-            return (SENT if sent else "broken_off") if row.outcome is None else None
+            return word if row.outcome is None else None
 
         with suppress(Unavailable, Refused):
-            await in_thread(self._small, self._store.ledger.change_lease, lease_id, finished)
+            row = await in_thread(self._small, self._store.ledger.change_lease, lease_id, finished)
+            if row is not None and row.outcome is None:
+                self._notes.count("leases_ended", word)
 
-    def held_state(self, lease_id: str) -> str:
-        """The state that a lease holds. Fit for the event loop.
+    def check_held(self, lease_id: str, state_id: str) -> None:
+        """The lease holds that state. Fit for the event loop.
 
         Raises:
-            NotFound: no such lease.
+            NotFound: no such lease on this state; one on another may be somebody else's, and is as none.
             Gone: it was released, or its time ran out.
         """
         row = self._store.catalog.lease(lease_id)
-        if row is None:
-            raise NotFound("lease_not_found", "no such lease")
+        if row is None or row.state_id != state_id:
+            raise NotFound("lease_not_found", "no such lease on this state")
         if row.outcome is not None:
             raise Gone("lease_released", "the lease has been released")
         if row.expires_boot_ms <= boot_ms():
             raise Gone("lease_expired", "the lease has run out; look the prefix up again")
-        return row.state_id
 
     def _observe_import(self, component: str, ms: float) -> None:
         self._notes.count("import_count", component)
-        self._notes.count("import_us_total", component, round(ms * 1000))
-        for bound in _IMPORT_BUCKETS_MS:
-            if ms <= bound:
-                self._notes.count("import_ms_bucket", f"{component},{bound}")
+        IMPORT_US.observe(self._notes, component, round(ms * 1000))
+
+
+def _repeats(row: LeaseRow, outcome: Outcome) -> bool:
+    """Whether a lease was released with this outcome already.
+
+    Raises:
+        Conflicting: it was released with another one.
+    """
+    if row.outcome in (None, SENT):
+        return False
+    if row.outcome != outcome.word:
+        raise Conflicting("lease_released", "the lease was released with another outcome")
+    return True

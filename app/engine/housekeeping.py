@@ -12,9 +12,11 @@ from dataclasses import dataclass
 
 import structlog
 
+from app.engine.access import Gate
 from app.engine.eviction import Evictor
+from app.engine.history import trim
 from app.engine.notes import Notes
-from app.settings import Settings
+from app.engine.policy import Policy
 from storage.clock import boot_ms
 from storage.errors import Busy, StorageError
 from storage.store import Store
@@ -22,6 +24,8 @@ from storage.store import Store
 # A released or expired lease is remembered this long, so that a release sent again is recognised.
 _LEASE_MEMORY_MS = 600_000
 _BALLAST_BYTES = 64 << 20
+# In a row, one a second, before a disk that failed is trusted again.
+_GOOD_WRITES = 5
 _WAL_WORTH_CUTTING_BYTES = 16 << 20
 
 _log = structlog.get_logger("statehold.housekeeping")
@@ -38,23 +42,51 @@ class Housekeeper:
     """Runs the duties until it is stopped."""
 
     def __init__(
-        self, store: Store, notes: Notes, evictor: Evictor, settings: Settings, *, sweep: bool
+        self,
+        store: Store,
+        notes: Notes,
+        evictor: Evictor,
+        gate: Gate,
+        policy: Policy,
+        *,
+        publish: Callable[[], None],
+        end_dead_jobs: Callable[[], None],
+        renew: Callable[[], None],
+        sweep: bool,
     ) -> None:
+        """
+        Args:
+            publish: tells the other workers how this one stands.
+            end_dead_jobs: marks the jobs of workers that are gone.
+            renew: ends this process's use of the store, for a new one. Called once a write has failed
+                and the disk works again: what the kernel still held when it failed is not known, so
+                nothing more is written before the files have been opened anew.
+            sweep: whether values without a row are possible and have to be looked for.
+        """
         self._store = store
-        self._settings = settings
+        self._notes = notes
+        self._policy = policy
         self._sweep_after: bytes | None = None
         self._sweeping = sweep
+        self._renew: Callable[[], None] | None = renew
+        self._good_writes = 0
         self._stop = threading.Event()
         self._duties = [
-            _Duty(notes.flush, settings.touch_flush_s),
-            _Duty(store.expire_recordings, 1.0),
-            _Duty(store.drop_replaced, 5.0),
+            _Duty(notes.flush, policy.settings.touch_flush_s),
+            _Duty(self._expire_recordings, 1.0),
+            _Duty(self._drop_replaced, 5.0),
+            _Duty(publish, 1.0),
+            _Duty(self._look_for_the_end_of_trouble, 1.0),
             _Duty(evictor.reclaim, 2.0),
             _Duty(self._forget_leases, 30.0),
+            _Duty(self._forget_pins, 10.0),
+            _Duty(end_dead_jobs, 5.0),
             _Duty(store.note_commit, 5.0),
             _Duty(store.blocks.reader_check, 60.0),
             _Duty(self._cut_wal, 10.0),
             _Duty(self._keep_ballast, 30.0),
+            _Duty(gate.flush, 10.0),
+            _Duty(self._trim_history, 60.0),
         ]
         self._thread = threading.Thread(target=self._run, name="housekeeper", daemon=True)
         self._thread.start()
@@ -95,8 +127,37 @@ class Housekeeper:
         if not self._sweeping:
             _log.info("sweep_done")
 
+    def _look_for_the_end_of_trouble(self) -> None:
+        if self._renew is None or not self._store.failed:
+            return
+        self._good_writes = self._good_writes + 1 if self._store.folder.takes_writes() else 0
+        if self._good_writes >= _GOOD_WRITES:
+            _log.warning("renewing", reason="a write had failed, and the disk works again")
+            self._renew()
+            self._renew = None
+
+    def _expire_recordings(self) -> None:
+        while (expired := self._store.expire_recordings()) and not self._stop.is_set():
+            self._notes.count("records", "expired", expired)
+
+    def _drop_replaced(self) -> None:
+        dropped = self._store.drop_replaced()
+        if dropped:
+            self._notes.count("evictions", "replaced", dropped)
+
     def _forget_leases(self) -> None:
-        while self._store.ledger.sweep_leases(boot_ms() - _LEASE_MEMORY_MS) == 1000:
+        forgotten = 1000
+        while forgotten == 1000:
+            forgotten, ran_out = self._store.ledger.sweep_leases(boot_ms() - _LEASE_MEMORY_MS)
+            if ran_out:
+                self._notes.count("leases_expired", "", ran_out)
+
+    def _forget_pins(self) -> None:
+        while self._store.remove_expired_pins() and not self._stop.is_set():
+            pass
+
+    def _trim_history(self) -> None:
+        while trim(self._store.ledger) and not self._stop.is_set():
             pass
 
     def _cut_wal(self) -> None:
@@ -104,4 +165,5 @@ class Housekeeper:
             self._store.db.checkpoint()
 
     def _keep_ballast(self) -> None:
-        self._store.folder.keep_ballast(_BALLAST_BYTES, self._settings.free_disk_reserve_bytes)
+        reserve_bytes = self._policy.now().free_disk_reserve_bytes
+        self._store.folder.keep_ballast(_BALLAST_BYTES, reserve_bytes)

@@ -19,6 +19,16 @@ class MemoryBudget:
         self.used_bytes = 0
         self._waiting: deque[tuple[int, asyncio.Future[None]]] = deque()
 
+    @property
+    def total_bytes(self) -> int:
+        """The bound."""
+        return self._total
+
+    @property
+    def waiting(self) -> int:
+        """How many wait for their turn."""
+        return len(self._waiting)
+
     async def acquire(self, size: int) -> None:
         """Wait until `size` bytes may be held."""
         if not self._waiting and self._fits(size):
@@ -39,9 +49,13 @@ class MemoryBudget:
                 self._wake()
             raise
 
-    def try_acquire(self, size: int) -> bool:
-        """Take `size` bytes if they are free now."""
-        if self._waiting or not self._fits(size):
+    def try_acquire(self, size: int, *, whole: bool = True) -> bool:
+        """Take `size` bytes if they are free now.
+
+        Args:
+            whole: more than the whole bound may be taken when nothing else is out.
+        """
+        if self._waiting or not self._fits(size) or (size > self._total and not whole):
             return False
         self.used_bytes += size
         return True

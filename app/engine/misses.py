@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import enum
-import json
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -11,11 +10,13 @@ from app.engine.identity import differing_fields, prefix_digests
 from app.engine.lookup import Candidate, Passed
 from storage.catalog import Catalog
 from storage.clock import wall_ms
+from storage.documents import document
 from storage.rows import NamespaceRow
 
 # One probe of some microseconds each: together about a millisecond of the event loop.
 _TOMBSTONE_LENGTHS: Final = 100
 _OTHER_NAMESPACES: Final = 8
+EVICTED_AGO: Final = ("under_minute", "under_5m", "under_1h", "over_1h")
 
 
 class MissReason(enum.Enum):
@@ -72,10 +73,10 @@ def _evicted_ago(catalog: Catalog, candidate: Candidate, namespace: NamespaceRow
     if tombstone is None:
         return None
     seconds = (wall_ms() - tombstone.evicted_at_ms) / 1000
-    for bound, word in ((60, "under_minute"), (300, "under_5m"), (3600, "under_1h")):
+    for bound, word in zip((60, 300, 3600), EVICTED_AGO, strict=False):
         if seconds < bound:
             return word
-    return "over_1h"
+    return EVICTED_AGO[-1]
 
 
 def _other_identity(catalog: Catalog, candidate: Candidate, namespace: NamespaceRow) -> Miss | None:
@@ -83,12 +84,12 @@ def _other_identity(catalog: Catalog, candidate: Candidate, namespace: Namespace
         return None
     for other in catalog.namespaces_of_model(namespace.model, namespace.name, _OTHER_NAMESPACES):
         _, states = catalog.on_path(other.name, candidate.tokens)
-        if states and other.identity is not None:
+        if states and other.identity is not None and candidate.sees(other.name):
             return Miss(
                 MissReason.IDENTITY_MISMATCH,
                 other_namespace=other.name,
                 differing_fields=differing_fields(
-                    json.loads(namespace.identity), json.loads(other.identity)
+                    document(namespace.identity), document(other.identity)
                 ),
             )
     return None

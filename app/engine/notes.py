@@ -1,7 +1,8 @@
 """Last uses and counters, gathered in memory and written in batches.
 
 What is lost when a process dies is at most `touch_flush_s` of them: the LRU order is then a little
-older than it could be and a counter a little smaller; no rule rests on either.
+older than it could be and a counter a little smaller; no rule rests on either. What a counter grew by
+belongs to the minute of the flush (`history`).
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import threading
 from collections import Counter
 
+from app.engine.history import growth_to_remember, minute_now
 from storage.clock import wall_ms
 from storage.errors import StorageError
 from storage.store import Store
@@ -20,6 +22,7 @@ class Notes:
     def __init__(self, store: Store) -> None:
         self._store = store
         self._lock = threading.Lock()
+        self._flushing = threading.Lock()
         self._touches: dict[str, tuple[int, int]] = {}
         self._counts: Counter[tuple[str, str]] = Counter()
 
@@ -40,13 +43,19 @@ class Notes:
         Raises:
             StorageError: the store could not be written.
         """
+        # Whoever asks while another flush is being written waits for it: after the call everything that
+        # was noted before it is there to be read.
+        with self._flushing:
+            self._flush()
+
+    def _flush(self) -> None:
         with self._lock:
             touches, self._touches = self._touches, {}
             counts, self._counts = self._counts, Counter()
         if not touches and not counts:
             return
         try:
-            self._store.ledger.note(touches, counts)
+            self._store.ledger.note(touches, counts, minute_now(), growth_to_remember(counts))
         except StorageError:
             with self._lock:
                 self._counts += counts

@@ -58,8 +58,9 @@ _SIZES: Final = (
     "payload_bytes",
     "component_count",
 )
-_FLAGS: Final = {"V_TRANSPOSED": 1, "HAS_K_IDX": 2}
+V_TRANSPOSED: Final = 1
 _HAS_K_IDX: Final = 2
+_FLAGS: Final = {"V_TRANSPOSED": V_TRANSPOSED, "HAS_K_IDX": _HAS_K_IDX}
 
 
 def checked_payload(
@@ -204,6 +205,11 @@ def _codec(value: Any) -> str:
     if value in ("single", "composite"):
         return str(value)
     raise _bad_descriptor("codec is 0, 1, single or composite", "codec")
+
+
+def flag_bits(value: Any) -> int:
+    """The flags of a checked descriptor as a bit mask."""
+    return _flags(value, "flags")
 
 
 def _flags(value: Any, field: str) -> int:

@@ -8,51 +8,66 @@ Two passes where a state is larger than the verify-ahead window:
 2. `stream` reads the blocks for sending: each is copied or decoded inside a short read transaction and
    the copy's BLAKE3 is compared. A fault that only shows here breaks the answer off.
 
+A component of token windows has bytes of every window at its beginning. If there is memory for it, it is
+put together whole in `open`; else it is checked in place and put together in bands of wire order,
+for each of which its windows are read again.
+
 Reading is done on threads, a few blocks a time, some steps ahead of the sending.
 """
 
 from __future__ import annotations
 
-import asyncio
 import json
 import threading
 from bisect import bisect_right
-from collections import OrderedDict, deque
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections import OrderedDict
+from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
 from concurrent.futures import Executor
+from contextlib import aclosing
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import accumulate
 from typing import Final, TypeAlias
 
+import numpy as np
+
 from app.engine.errors import InvalidPayload
 from app.engine.faults import fault
-from app.engine.manifest import Manifest, ManifestMismatch, Part, Slice, load
+from app.engine.geometry import Bytes
+from app.engine.manifest import Manifest, ManifestMismatch, Part, Slice, load, shortened
 from app.engine.memory import MemoryBudget
 from app.engine.payload import check_components, check_descriptor
-from app.engine.threads import in_thread
+from app.engine.steps import in_steps, read_ahead
+from app.engine.threads import in_thread, in_two
 from storage.blocks.codec import Buffer
 from storage.blocks.store import BlockRef, Held
 from storage.errors import BlockFault, BlockMissing
 from storage.rows import StateRow
 from storage.store import Store
 
-_STEP_BYTES: Final = 4 << 20
-# Read and verified while earlier steps are being sent: enough to keep two threads busy.
-_STEPS_AHEAD: Final = 3
 _MANIFESTS_KEPT: Final = 64
+_CHUNK_BYTES: Final = 1 << 20
+# This part of the memory is for bands alone: who waits for a band holds none, so it comes free.
+_FOR_BANDS: Final = 4
 
 # A component's name and the bytes [start, end) of it.
 Range: TypeAlias = tuple[str, int, int]
-_Piece: TypeAlias = tuple[Part, int, BlockRef]
+Piece: TypeAlias = tuple[Part, int, BlockRef]
 
 
 @dataclass(slots=True)
 class Opened:
-    """A state that has passed the first pass. `ahead` holds verified copies of leading blocks."""
+    """A state that has passed the first pass.
+
+    `ahead` holds verified copies of leading blocks, `whole` components that were put together. Of a
+    state opened `as_it_is` blocks that cannot be read are zeros.
+    """
 
     manifest: Manifest
+    whole: dict[Range, Bytes] = field(default_factory=dict)
     ahead: dict[tuple[str, int], Buffer] = field(default_factory=dict)
     held_bytes: int = 0
+    as_it_is: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,16 +80,34 @@ class Reader:
     """Reads states of one store."""
 
     def __init__(
-        self, store: Store, memory: MemoryBudget, pool: Executor, verify_ahead_bytes: int
+        self, store: Store, memory_bytes: int, pool: Executor, verify_ahead_bytes: int
     ) -> None:
+        """
+        Args:
+            memory_bytes: what copies of blocks and components may take together.
+            verify_ahead_bytes: leading blocks read and kept before an answer begins.
+        """
         self._store = store
-        self._memory = memory
+        for_bands = memory_bytes // _FOR_BANDS
+        self._memory = MemoryBudget(memory_bytes - for_bands)
+        self._bands = MemoryBudget(for_bands)
+        self._band_bytes = max(_CHUNK_BYTES, for_bands // 2)
         self._pool = pool
         self._ahead_bytes = verify_ahead_bytes
         # Proven manifests of late. A manifest never changes while its state lives, and whether it
         # lives is asked of the database each time, so none of these can be stale.
         self._manifests: OrderedDict[tuple[str, bytes | None], Manifest] = OrderedDict()
         self._lock = threading.Lock()
+
+    @property
+    def held_bytes(self) -> int:
+        """What copies of blocks and components take at this moment."""
+        return self._memory.used_bytes + self._bands.used_bytes
+
+    @property
+    def most_bytes(self) -> int:
+        """What they may take."""
+        return self._memory.total_bytes + self._bands.total_bytes
 
     def manifest(self, state: StateRow) -> Manifest:
         """The proven manifest of a state. For a thread.
@@ -110,32 +143,46 @@ class Reader:
             raise fault(state.state_id, "payload_mismatch", error.detail) from error
         return manifest
 
-    async def open(self, state: StateRow, ranges: Sequence[Range] | None = None) -> Opened:
-        """First pass over a whole state, or over the blocks of some ranges of it.
+    async def open(
+        self,
+        state: StateRow,
+        ranges: Sequence[Range] | None = None,
+        prefix_tokens: int | None = None,
+    ) -> Opened:
+        """First pass over a whole state, over some ranges of it, or over a shorter prefix.
 
         Raises:
             StateFault: something about it is not as it was recorded.
         """
         manifest = await in_thread(self._pool, self.manifest, state)
+        if prefix_tokens is not None:
+            manifest = await in_thread(self._pool, shortened, manifest, prefix_tokens)
         opened = Opened(manifest)
-        pieces = [
-            (step.part, piece.seq, piece.ref)
-            for step in _steps(manifest, whole(manifest) if ranges is None else ranges)
-            for piece in step.slices
-        ]
-        ahead = bisect_right(
-            list(accumulate(ref.raw_bytes for _, _, ref in pieces)), self._ahead_bytes
-        )
-        opened.held_bytes = sum(ref.raw_bytes for _, _, ref in pieces[:ahead])
-        if not self._memory.try_acquire(opened.held_bytes):
-            # Memory is short: check everything in place instead of keeping copies.
-            ahead = opened.held_bytes = 0
+        wanted = whole(manifest) if ranges is None else ranges
         try:
-            await self._in_two(self._read_ahead, opened, pieces[:ahead])
-            await self._in_two(self._check_in_place, opened, pieces[ahead:])
+            plain = [range_ for range_ in wanted if _part(manifest, range_).layout is None]
+            await self._look_ahead(opened, plain)
+            for range_ in wanted:
+                if range_ not in plain:
+                    await self._put_together(opened, range_)
         except BaseException:
             self.close(opened)
             raise
+        return opened
+
+    async def open_as_it_is(self, manifest: Manifest, range_: Range) -> Opened:
+        """A range of a component for forensics, without a first pass: what cannot be read is zeros.
+
+        Raises:
+            BlockMissing: the state has gone.
+        """
+        opened = Opened(manifest, as_it_is=True)
+        if _part(manifest, range_).layout is not None:
+            try:
+                await self._put_together(opened, range_)
+            except BaseException:
+                self.close(opened)
+                raise
         return opened
 
     def close(self, opened: Opened) -> None:
@@ -143,6 +190,7 @@ class Reader:
         self._memory.release(opened.held_bytes)
         opened.held_bytes = 0
         opened.ahead.clear()
+        opened.whole.clear()
 
     async def stream(self, opened: Opened, ranges: Sequence[Range]) -> AsyncIterator[Buffer]:
         """Verified bytes of [start, end) of each named component, in order.
@@ -153,44 +201,117 @@ class Reader:
             StateFault: a block failed; what was yielded before is right, the rest must not follow.
             BlockMissing: the state has gone meanwhile (its lease ran out), which is no fault of it.
         """
-        steps = _steps(opened.manifest, ranges)
-        waiting = deque(steps)
-        ahead: deque[asyncio.Future[list[Buffer]]] = deque()
-        try:
-            while waiting or ahead:
-                while waiting and len(ahead) < _STEPS_AHEAD:
-                    ahead.append(asyncio.ensure_future(self._step(opened, waiting.popleft())))
-                for chunk in await ahead[0]:
+        for range_ in ranges:
+            assembled = opened.whole.get(range_)
+            if assembled is not None:
+                for start in range(0, len(assembled), _CHUNK_BYTES):
+                    yield assembled[start : start + _CHUNK_BYTES].data
+            elif _part(opened.manifest, range_).layout is not None:
+                async for chunk in self._in_bands(opened, range_):
                     yield chunk
-                ahead.popleft()
-        finally:
-            for step in ahead:
-                step.cancel()
+            else:
+                async for chunk in self._in_order(opened, range_):
+                    yield chunk
 
-    async def _step(self, opened: Opened, step: _Read) -> list[Buffer]:
-        kept = [opened.ahead.get((step.part.name, s.seq)) for s in step.slices]
-        if all(copy is not None for copy in kept):
-            copies = [copy for copy in kept if copy is not None]
+    async def _in_order(self, opened: Opened, range_: Range) -> AsyncIterator[Buffer]:
+        def copies(step: _Read) -> list[Buffer]:
+            kept = [opened.ahead.get((step.part.name, piece.seq)) for piece in step.slices]
+            if any(copy is None for copy in kept):
+                kept = list(self._read(opened, step))
+            return [
+                copy
+                if (piece.start, piece.end) == (0, len(copy))
+                else copy[piece.start : piece.end]
+                for copy, piece in zip(kept, step.slices, strict=True)
+                if copy is not None
+            ]
+
+        part = _part(opened.manifest, range_)
+        # One step at a time: listing all blocks of a large component takes long on the event loop.
+        steps = _grouped(part, part.slices(range_[1], range_[2]))
+        async with aclosing(read_ahead(self._pool, copies, steps)) as steps_read:
+            async for chunks in steps_read:
+                for chunk in chunks:
+                    yield chunk
+
+    async def _in_bands(self, opened: Opened, range_: Range) -> AsyncIterator[Buffer]:
+        name, start, end = range_
+        for first in range(start, end, self._band_bytes):
+            last = min(first + self._band_bytes, end)
+            await self._bands.acquire(last - first)
+            try:
+                band = await self._assemble(opened, (name, first, last))
+                for at in range(0, len(band), _CHUNK_BYTES):
+                    yield band[at : at + _CHUNK_BYTES].data
+            finally:
+                self._bands.release(last - first)
+
+    async def _look_ahead(self, opened: Opened, ranges: Sequence[Range]) -> None:
+        """First pass over components in wire order."""
+        pieces, ahead, held_bytes = await in_thread(
+            self._pool, _leading, opened.manifest, ranges, self._ahead_bytes
+        )
+        if self._memory.try_acquire(held_bytes):
+            opened.held_bytes += held_bytes
         else:
-            copies = await in_thread(self._pool, self._read, opened.manifest, step)
-        return [
-            copy if (s.start, s.end) == (0, len(copy)) else copy[s.start : s.end]
-            for copy, s in zip(copies, step.slices, strict=True)
-        ]
+            # Memory is short: check everything in place instead of keeping copies.
+            ahead = 0
+        await in_two(self._pool, partial(self._read_ahead, opened), pieces[:ahead])
+        await in_two(self._pool, partial(self._check_in_place, opened), pieces[ahead:])
 
-    def _read(self, manifest: Manifest, step: _Read) -> list[Buffer]:
+    async def _put_together(self, opened: Opened, range_: Range) -> None:
+        """First pass over a component of token windows."""
+        _, start, end = range_
+        if self._memory.try_acquire(end - start, whole=False):
+            opened.held_bytes += end - start
+            opened.whole[range_] = await self._assemble(opened, range_)
+        elif not opened.as_it_is:
+            pieces = await in_thread(self._pool, _pieces, opened.manifest, range_)
+            await in_two(self._pool, partial(self._check_in_place, opened), pieces)
+
+    async def _assemble(self, opened: Opened, range_: Range) -> Bytes:
+        """Bytes [start, end) of a component of token windows, verified, in memory of their own."""
+        _, start, end = range_
+        part = _part(opened.manifest, range_)
+        assert part.layout is not None
+        # Large arrays of numpy lie on huge pages, which saves most of the page faults.
+        target = np.empty(end - start, dtype=np.uint8)
+
+        def place(pieces: Sequence[Piece]) -> None:
+            assert part.layout is not None
+            for step in _grouped(part, [Slice(s, ref, 0, ref.raw_bytes) for _, s, ref in pieces]):
+                copies = self._read(opened, step)
+                for copy, piece in zip(copies, step.slices, strict=True):
+                    part.layout.scatter(piece.seq, copy, target, start, part.onto)
+
+        pieces = await in_thread(self._pool, _pieces, opened.manifest, range_)
+        await in_two(self._pool, place, pieces)
+        return target
+
+    def _read(self, opened: Opened, step: _Read) -> list[Buffer]:
+        if opened.as_it_is:
+            return [self._as_it_is(opened, step.part.name, piece) for piece in step.slices]
         try:
             return self._store.blocks.read([s.ref for s in step.slices])
         except BlockFault as error:
             seq = next(s.seq for s in step.slices if s.ref.digest == error.digest)
-            raise self._fault(manifest.state, step.part.name, seq, error) from error
+            raise self.fault(opened.manifest.state, step.part.name, seq, error) from error
 
-    def _read_ahead(self, opened: Opened, pieces: Sequence[_Piece]) -> None:
+    def _as_it_is(self, opened: Opened, component: str, piece: Slice) -> Buffer:
+        try:
+            return self._store.blocks.read([piece.ref])[0]
+        except BlockFault as error:
+            found = self.fault(opened.manifest.state, component, piece.seq, error)
+            if isinstance(found, BlockMissing):
+                raise found from error
+            return bytearray(piece.ref.raw_bytes)
+
+    def _read_ahead(self, opened: Opened, pieces: Sequence[Piece]) -> None:
         for part, seq, ref in pieces:
             step = _Read(part, (Slice(seq, ref, 0, ref.raw_bytes),))
-            opened.ahead[part.name, seq] = self._read(opened.manifest, step)[0]
+            opened.ahead[part.name, seq] = self._read(opened, step)[0]
 
-    def _check_in_place(self, opened: Opened, pieces: Sequence[_Piece]) -> None:
+    def _check_in_place(self, opened: Opened, pieces: Sequence[Piece]) -> None:
         for start in range(0, len(pieces), 32):
             group = pieces[start : start + 32]
             held = self._store.blocks.held([ref for _, _, ref in group])
@@ -201,26 +322,9 @@ class Reader:
                         if at is Held.ABSENT
                         else BlockFault("the stored block is damaged", ref.digest)
                     )
-                    raise self._fault(opened.manifest.state, part.name, seq, error)
+                    raise self.fault(opened.manifest.state, part.name, seq, error)
 
-    async def _in_two(
-        self,
-        work: Callable[[Opened, Sequence[_Piece]], None],
-        opened: Opened,
-        pieces: Sequence[_Piece],
-    ) -> None:
-        """Do the work on two threads: while an answer waits for it, the other core has nothing to do."""
-        half = (len(pieces) + 1) // 2
-        halves = [part for part in (pieces[:half], pieces[half:]) if part]
-        results = await asyncio.gather(
-            *(in_thread(self._pool, work, opened, part) for part in halves),
-            return_exceptions=True,
-        )
-        for result in results:
-            if result is not None:
-                raise result
-
-    def _fault(self, state: StateRow, component: str, seq: int, error: BlockFault) -> Exception:
+    def fault(self, state: StateRow, component: str, seq: int, error: BlockFault) -> Exception:
         """A block failed: is the state to blame, or has it gone under a lease that ran out?"""
         now = self._store.catalog.state(state.state_id)
         if now is None:
@@ -251,19 +355,33 @@ def whole(manifest: Manifest) -> list[Range]:
     return [(part.name, 0, part.raw_bytes) for part in manifest.parts]
 
 
-def _steps(manifest: Manifest, ranges: Sequence[Range]) -> list[_Read]:
-    steps = []
-    for name, start, end in ranges:
-        part = manifest.part(name)
-        assert part is not None
-        group: list[Slice] = []
-        size = 0
-        for piece in part.slices(start, end):
-            group.append(piece)
-            size += piece.ref.raw_bytes
-            if size >= _STEP_BYTES:
-                steps.append(_Read(part, tuple(group)))
-                group, size = [], 0
-        if group:
-            steps.append(_Read(part, tuple(group)))
-    return steps
+def _part(manifest: Manifest, range_: Range) -> Part:
+    part = manifest.part(range_[0])
+    assert part is not None
+    return part
+
+
+def _pieces(manifest: Manifest, range_: Range) -> list[Piece]:
+    """The blocks that hold bytes of a range."""
+    _, start, end = range_
+    part = _part(manifest, range_)
+    return [(part, seq, part.blocks[seq]) for seq in part.needed(start, end)]
+
+
+def _leading(
+    manifest: Manifest, ranges: Sequence[Range], most_bytes: int
+) -> tuple[list[Piece], int, int]:
+    """The blocks of ranges in wire order, how many of the first fit, and their raw bytes."""
+    pieces = [
+        (_part(manifest, range_), piece.seq, piece.ref)
+        for range_ in ranges
+        for piece in _part(manifest, range_).slices(range_[1], range_[2])
+    ]
+    ends = list(accumulate(ref.raw_bytes for _, _, ref in pieces))
+    leading = bisect_right(ends, most_bytes)
+    return pieces, leading, ends[leading - 1] if leading else 0
+
+
+def _grouped(part: Part, slices: Iterable[Slice]) -> Iterator[_Read]:
+    for group in in_steps(slices, lambda piece: piece.ref.raw_bytes):
+        yield _Read(part, tuple(group))

@@ -1,9 +1,13 @@
 """Receiving components: cut, hash, compress and write while the bytes arrive, in bounded memory.
 
-The body is copied once, into windows of a few blocks whose memory has room for each block's stored
+The body is copied once, into batches of a few blocks whose memory has room for each block's stored
 header in front of it, so that a block that does not shrink is stored from where it was received. A
-window is hashed (in order, for the component's digest), encoded and written while the next ones
-arrive; the memory budget bounds all windows of the process, and a full writer holds up the socket.
+batch is hashed (in order, for the component's digest), encoded and written while the next ones
+arrive; the memory budget bounds all batches of the process, and a full writer holds up the socket.
+
+A component with geometry is gathered first, in a file without a name (`spool.py`), because a token
+window has rows from its beginning and its end. A slot file brings its geometry along; one that does
+not parse is cut where its content says.
 
 An upload that ends in any other way than whole gives up all it had brought and leaves the recording
 open for another try.
@@ -13,37 +17,39 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from concurrent.futures import Executor
-from contextlib import suppress
 from dataclasses import dataclass
-from typing import Final, Protocol
+from typing import Final
 
 from blake3 import blake3
-from uuid_utils import uuid7
 
-from app.engine.errors import Conflicting, InvalidInput, NotFound, Unavailable
+from app.engine.admission import ownership_bytes
+from app.engine.batches import Batch, Buffers, Hasher, groups
+from app.engine.cutting import Plan, by_content, fixed
+from app.engine.errors import InvalidInput, NotFound, Unavailable
+from app.engine.geometry import Geometry, Layout
 from app.engine.memory import MemoryBudget
+from app.engine.notes import Notes
 from app.engine.policy import Policy
+from app.engine.slotfile import HEAD_BYTES, is_slot_file, of_slot_file
+from app.engine.source import Source
+from app.engine.spool import Spool
+from app.engine.stages import Stage, Stages
 from app.engine.threads import in_thread
+from app.engine.uploads import Uploads
 from app.engine.writer import BlockWriter
-from storage.blocks.codec import HEADER_BYTES, EncodedBlock, encode_in_place, unencoded
-from storage.blocks.store import BlockRef, BlockStore
-from storage.cut import FixedCut
-from storage.errors import Conflict, NotHeld
-from storage.rows import ComponentRow, Limits, RecordingRow
+from storage.blocks.codec import EncodedBlock
+from storage.errors import NotHeld
+from storage.rows import Arrival, ComponentRow, Limits, RecordingRow
 from storage.store import Store
 
-_WINDOW_BYTES: Final = 4 << 20
-_WINDOWS_AT_ONCE: Final = 4
-_BUFFERS_KEPT: Final = 16
+_BATCHES_AT_ONCE: Final = 4
+# A batch is there twice for a while: as it came and as it is stored.
+_COPIES: Final = 2
+# A batch that has not come within this time is no longer waited for in memory.
+_PATIENCE_S: Final = 2.0
 _DIGESTS: Final = {"sha-256": hashlib.sha256, "sha-512": hashlib.sha512}
-
-
-class _Hasher(Protocol):
-    def update(self, data: memoryview, /) -> object: ...
-
-    def digest(self) -> bytes: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +59,16 @@ class Receipt:
     name: str
     raw_bytes: int
     digest: bytes
-    blocks: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Upload:
+    """One component on its way: what it belongs to, and the digests of its bytes."""
+
+    recording: RecordingRow
+    component: ComponentRow
+    limits: Limits
+    hashers: Sequence[Hasher]
 
 
 class Recorder:
@@ -64,17 +79,20 @@ class Recorder:
         store: Store,
         writer: BlockWriter,
         policy: Policy,
+        uploads: Uploads,
         memory: MemoryBudget,
-        small: Executor,
+        notes: Notes,
         pool: Executor,
     ) -> None:
         self._store = store
+        self._notes = notes
+        self._stages = Stages(notes)
         self._writer = writer
         self._policy = policy
         self._memory = memory
-        self._small = small
+        self._uploads = uploads
         self._pool = pool
-        self._buffers = _Buffers()
+        self._buffers = Buffers()
 
     async def receive(
         self,
@@ -99,14 +117,10 @@ class Recorder:
             InvalidInput: length or digest are not as announced.
             Refused, Unavailable: no room, or the writer has stopped.
         """
-        recording, component = await self._begin(state_id, name, length)
+        recording, component = await self._uploads.begin(state_id, name, length=length)
         hashers = {"blake3": blake3()} | {algorithm: _DIGESTS[algorithm]() for algorithm in digests}
-        try:
-            namespace = await in_thread(
-                self._small, self._store.catalog.namespace_by_id, recording.state.namespace_id
-            )
-            limits = self._policy.limits(namespace)
-            blocks = await self._take(recording, component, body, limits, list(hashers.values()))
+
+        def check() -> None:
             for algorithm, expected in digests.items():
                 if hashers[algorithm].digest() != expected:
                     raise InvalidInput(
@@ -114,233 +128,224 @@ class Recorder:
                         f"the body does not have the announced {algorithm} digest",
                         "Content-Digest",
                     )
-            digest = hashers["blake3"].digest()
+
+        source = Source(body, component.raw_bytes)
+        try:
+            limits = await self._uploads.limits(recording.state)
+            upload = _Upload(recording, component, limits, list(hashers.values()))
+            if component.geometry is not None or (
+                name == "full" and is_slot_file(await source.peek(HEAD_BYTES))
+            ):
+                arrival = await self._gather(upload, source, check)
+            else:
+                await self._stream(upload, source)
+                check()
+                arrival = Arrival(hashers["blake3"].digest())
             await asyncio.wrap_future(
                 self._writer.call(
-                    lambda: self._store.finish_component(recording.state, component.ordinal, digest)
+                    lambda: self._store.finish_component(
+                        recording.state, component.ordinal, arrival
+                    )
                 )
             )
         except NotHeld as error:
             raise NotFound(
                 "record_not_found", "the recording was aborted or expired meanwhile"
             ) from error
-        except BaseException:
-            # In order behind the writes of this upload; nobody has to wait for it.
-            self._writer.call(
-                lambda: self._store.forget_component(recording.state, component.ordinal)
-            )
+        except BaseException as error:
+            await source.close()
+            await self._uploads.forget(recording.state, component.ordinal, error)
             raise
-        return Receipt(name, component.raw_bytes, digest, blocks)
+        return Receipt(name, component.raw_bytes, arrival.digest)
 
-    async def _begin(
-        self, state_id: str, name: str, length: int | None
-    ) -> tuple[RecordingRow, ComponentRow]:
-        recording = await in_thread(self._small, self._store.catalog.recording, state_id)
-        if recording is None:
-            state = self._store.catalog.state(state_id)
-            if state is not None:
-                raise Conflicting("record_committed", "the recording has been committed")
-            raise NotFound("record_not_found", "no such recording is under way")
-        component = next((c for c in recording.components if c.name == name), None)
-        if component is None:
-            raise NotFound("component_not_announced", "admission did not name this component")
-        if length is not None and length != component.raw_bytes:
-            raise InvalidInput(
-                "length_mismatch",
-                f"{component.raw_bytes} bytes were announced and {length} are being sent",
-                "Content-Length",
-            )
-        if component.digest is not None:
-            raise Conflicting("component_complete", "the component has arrived already")
-        if self._writer.stopped:
-            raise Unavailable("stopped", "the writer has stopped", 30)
-        try:
-            await in_thread(self._small, self._store.begin_component, state_id, name, str(uuid7()))
-        except NotHeld as error:
-            raise NotFound("record_not_found", "no such recording is under way") from error
-        except Conflict as error:
-            raise Conflicting("upload_in_progress", "the component is being uploaded") from error
-        return recording, component
+    async def _stream(self, upload: _Upload, source: Source) -> None:
+        """Blocks in wire order, each batch stored while the next ones arrive."""
+        in_order = asyncio.Lock()  # first come, first served: batches are hashed as they were cut
 
-    async def _take(
-        self,
-        recording: RecordingRow,
-        component: ComponentRow,
-        body: AsyncIterator[bytes],
-        limits: Limits,
-        hashers: Sequence[_Hasher],
-    ) -> int:
-        """Receive all windows; returns the number of blocks."""
-        source = _Source(body, component.raw_bytes)
-        in_order = asyncio.Lock()  # first come, first served: windows are hashed as they were cut
-        places = asyncio.Semaphore(_WINDOWS_AT_ONCE)
-        seq = 0
-        try:
-            async with asyncio.TaskGroup() as windows:
-                for lengths in _windows(component.raw_bytes):
-                    await places.acquire()
-                    await self._memory.acquire(sum(lengths))
-                    window = _Window(lengths, self._buffers)
-                    try:
-                        await source.fill(window)
-                    except BaseException:
-                        self._memory.release(sum(lengths))
-                        raise
-                    windows.create_task(
-                        self._store_window(
-                            recording,
-                            component.ordinal,
-                            seq,
-                            window,
-                            limits,
-                            hashers,
-                            in_order,
-                            places,
-                        )
-                    )
-                    seq += len(lengths)
-                await source.expect_end()
-        except BaseExceptionGroup as group:
-            # The first fault ended the upload; those that followed from it say nothing more.
-            raise group.exceptions[0] from None
-        return seq
-
-    async def _store_window(
-        self,
-        recording: RecordingRow,
-        ordinal: int,
-        first_seq: int,
-        window: _Window,
-        limits: Limits,
-        hashers: Sequence[_Hasher],
-        in_order: asyncio.Lock,
-        places: asyncio.Semaphore,
-    ) -> None:
-        try:
+        async def work(batch: Batch, first_seq: int) -> None:
             async with in_order:
-                await in_thread(self._pool, window.hash, hashers)
-            blocks = await in_thread(
-                self._pool,
-                window.encode,
-                self._store.blocks,
-                self._store.generation,
-                self._policy.settings.least_gain,
-            )
-            written = self._writer.write(recording.state, ordinal, first_seq, blocks, limits)
-            # Whatever becomes of this upload, the writer is done with the memory when this is.
-            written.add_done_callback(lambda _: self._buffers.give_back(window.memory))
-            await asyncio.wrap_future(written)
+                await self._stages.in_thread(Stage.HASH, self._pool, batch.hash, upload.hashers)
+            await self._write(upload, batch, first_seq)
+
+        await self._each(fixed(upload.component.raw_bytes).lengths, work, source)
+        await source.expect_end()
+
+    async def _gather(self, upload: _Upload, source: Source, check: Callable[[], None]) -> Arrival:
+        """The whole component first, then its blocks."""
+        spool = await in_thread(self._pool, Spool, self._store.folder.path)
+        try:
+            await self._into(spool, upload, source)
+            check()
+            return await self._out_of(spool, upload)
         finally:
-            self._memory.release(window.raw_bytes)
-            places.release()
+            spool.close()
 
+    async def _into(self, spool: Spool, upload: _Upload, source: Source) -> None:
+        """All bytes of the body, in order."""
+        in_order = asyncio.Lock()
 
-class _Buffers:
-    """Window memory to be used again: new memory costs a page fault for every 4 KiB of it."""
+        async def keep(batch: Batch, _: int) -> None:
+            async with in_order:
+                await in_thread(self._pool, batch.spool, spool, upload.hashers)
+            self._buffers.give_back(batch.memory)
 
-    def __init__(self) -> None:
-        self._free: list[bytearray] = []
+        await self._each(fixed(upload.component.raw_bytes).lengths, keep, source)
+        await source.expect_end()
 
-    def take(self, size: int) -> bytearray:
-        """At least `size` bytes of whatever content."""
-        # Memory is given back on the writer's thread: taken first, looked at then.
-        with suppress(IndexError):
-            memory = self._free.pop()
-            if len(memory) >= size > len(memory) // 2:
-                return memory
-        return bytearray(size)
+    async def _out_of(self, spool: Spool, upload: _Upload) -> Arrival:
+        """The blocks of a component that is all there."""
+        digest = upload.hashers[0].digest()
+        layout, plan = await in_thread(self._pool, self._plan, upload.component, spool)
+        lengths = await in_thread(self._pool, lambda: plan.lengths)
 
-    def give_back(self, memory: bytearray) -> None:
-        """Nobody reads or writes it any more."""
-        if len(memory) > _WINDOW_BYTES and len(self._free) < _BUFFERS_KEPT:
-            self._free.append(memory)
-
-
-class _Window:
-    """Memory for a few blocks, each with room for its stored header in front."""
-
-    def __init__(self, lengths: Sequence[int], buffers: _Buffers) -> None:
-        self.raw_bytes = sum(lengths)
-        self.memory = buffers.take(self.raw_bytes + HEADER_BYTES * len(lengths))
-        memory = memoryview(self.memory)
-        self.blocks: list[memoryview] = []
-        self._refs: list[BlockRef] = []
-        start = 0
-        for length in lengths:
-            end = start + HEADER_BYTES + length
-            self.blocks.append(memory[start:end])
-            start = end
-
-    def hash(self, hashers: Sequence[_Hasher]) -> None:
-        """Digest each block, and the component as it goes on, while the block is in the cache."""
-        for block in self.blocks:
-            raw = block[HEADER_BYTES:]
-            self._refs.append(BlockRef(blake3(raw).digest(), len(raw)))
-            for hasher in hashers:
-                hasher.update(raw)
-
-    def encode(self, store: BlockStore, generation: int, least_gain: float) -> list[EncodedBlock]:
-        """Compress the blocks that the store does not hold."""
-        held = store.stored_bytes(self._refs)
-        return [
-            encode_in_place(block, ref.digest, generation=generation, least_gain=least_gain)
-            if value_bytes is None
-            else unencoded(
-                block, ref.digest, value_bytes, generation=generation, least_gain=least_gain
+        async def cut(batch: Batch, first_seq: int) -> None:
+            await self._stages.in_thread(
+                Stage.HASH, self._pool, batch.gather, plan, first_seq, spool
             )
-            for block, ref, value_bytes in zip(self.blocks, self._refs, held, strict=True)
-        ]
+            spool.let_go()
+            await self._write(upload, batch, first_seq)
 
-
-class _Source:
-    """The body, handed out in pieces of the sizes asked for."""
-
-    def __init__(self, body: AsyncIterator[bytes], expected: int) -> None:
-        self._body = body
-        self._expected = expected
-        self._got = 0
-        self._rest = memoryview(b"")
-
-    async def fill(self, window: _Window) -> None:
-        """Fill a window's blocks."""
-        for block in window.blocks:
-            target = block[HEADER_BYTES:]
-            while target:
-                if not self._rest:
-                    self._rest = memoryview(await self._next())
-                size = min(len(target), len(self._rest))
-                target[:size] = self._rest[:size]
-                target, self._rest = target[size:], self._rest[size:]
-
-    async def expect_end(self) -> None:
-        """Nothing may follow."""
-        if self._rest:
-            raise self._wrong("more than")
-        async for _ in self._body:
-            raise self._wrong("more than")
-
-    async def _next(self) -> bytes:
-        chunk = await anext(self._body, None)
-        if chunk is None:
-            raise self._wrong(f"{self._got} of")
-        self._got += len(chunk)
-        return chunk
-
-    def _wrong(self, sent: str) -> InvalidInput:
-        return InvalidInput(
-            "length_mismatch",
-            f"{self._expected} bytes were announced and {sent} them were sent",
-            "body",
+        await self._each(lengths, cut)
+        if await in_thread(self._pool, spool.digest) != digest:
+            raise Unavailable("spool_damaged", "the gathered bytes changed on the device", 5)
+        known = upload.component.geometry
+        packed = None if layout is None or known is not None else layout.geometry.pack()
+        charged = fixed(upload.component.raw_bytes) if known is None else plan
+        return Arrival(
+            digest,
+            geometry=packed,
+            row_bytes=0 if layout is None else layout.geometry.row_bytes,
+            overhead_bytes=len(packed or b"")
+            + ownership_bytes(len(lengths))
+            - ownership_bytes(len(charged.lengths)),
         )
 
+    def _plan(self, component: ComponentRow, spool: Spool) -> tuple[Layout | None, Plan]:
+        """How a gathered component is cut: by its geometry, the one that it brings, or its content."""
+        if component.geometry is not None:
+            layout = Layout(Geometry.unpack(component.geometry), component.raw_bytes)
+            return layout, layout
+        with spool.mapped() as whole:
+            found = of_slot_file(whole)
+            self._notes.count("geometry", found.status)
+            if found.geometry is not None:
+                layout = Layout(found.geometry, component.raw_bytes)
+                return layout, layout
+            return None, by_content(whole)
 
-def _windows(component_bytes: int) -> Iterator[list[int]]:
-    """Block lengths of a component, in groups of about one window."""
-    group: list[int] = []
-    for length in FixedCut().plan(component_bytes).lengths:
-        group.append(length)
-        if sum(group) >= _WINDOW_BYTES:
-            yield group
-            group = []
-    if group:
-        yield group
+    async def _each(
+        self,
+        lengths: Sequence[int],
+        work: Callable[[Batch, int], Awaitable[None]],
+        source: Source | None = None,
+    ) -> None:
+        """Run `work` on all batches, a few at once; each is filled from `source` first, in order."""
+        places = asyncio.Semaphore(_BATCHES_AT_ONCE)
+        seq = 0
+
+        async def run(batch: Batch, first_seq: int) -> None:
+            try:
+                await work(batch, first_seq)
+            finally:
+                self._memory.release(_COPIES * batch.raw_bytes)
+                places.release()
+
+        fault: BaseException | None = None
+        try:
+            async with asyncio.TaskGroup() as batches:
+                for group in groups(lengths):
+                    await places.acquire()
+                    batch = await self._batch(group, source)
+                    batches.create_task(run(batch, seq))
+                    seq += len(group)
+        except BaseExceptionGroup as group_:
+            # The first fault ended the upload; those that followed from it say nothing more.
+            fault = group_.exceptions[0]
+        try:
+            if fault is not None:
+                raise fault
+        finally:
+            # Or the fault, which refers to this frame, would keep all batches until a collection.
+            del fault, batches
+
+    async def _batch(self, lengths: Sequence[int], source: Source | None) -> Batch:
+        """A batch with its memory taken from the budget, filled if there is a source.
+
+        A client that takes longer than its patience gives the memory back: the rest of the batch is
+        kept on the device until it is whole, so that slow clients hold up nobody.
+        """
+        batch = await self._empty(lengths)
+        try:
+            if source is None:
+                return batch
+            if await source.fill(batch, _PATIENCE_S):
+                self._notes.count("received_bytes", "plain", batch.raw_bytes)
+                return batch
+            spool = await in_thread(self._pool, Spool, self._store.folder.path)
+        except BaseException:
+            self._memory.release(_COPIES * batch.raw_bytes)
+            raise
+        try:
+            return await self._slowly(batch, lengths, source, spool)
+        finally:
+            spool.close()
+
+    async def _slowly(
+        self, batch: Batch, lengths: Sequence[int], source: Source, spool: Spool
+    ) -> Batch:
+        """Go on with a batch on the device; the memory of the old one is given back."""
+        try:
+            await in_thread(self._pool, batch.save, spool)
+        finally:
+            self._memory.release(_COPIES * batch.raw_bytes)
+        left = batch.left
+        self._notes.count("received_bytes", "plain", batch.raw_bytes - left)
+        self._buffers.give_back(batch.memory)
+        while left:
+            piece = await source.take(left)
+            await in_thread(self._pool, spool.write, piece)
+            left -= len(piece)
+            self._notes.count("received_bytes", "plain", len(piece))
+        batch = await self._empty(lengths)
+        try:
+            await in_thread(self._pool, batch.load, spool)
+        except BaseException:
+            self._memory.release(_COPIES * batch.raw_bytes)
+            raise
+        return batch
+
+    async def _empty(self, lengths: Sequence[int]) -> Batch:
+        """A batch whose memory is taken from the budget."""
+        size = _COPIES * sum(lengths)
+        await self._memory.acquire(size)
+        try:
+            return Batch(lengths, self._buffers)
+        except BaseException:
+            self._memory.release(size)
+            raise
+
+    def _encode(self, upload: _Upload, batch: Batch) -> list[EncodedBlock]:
+        """Encoded but for what the uploader's dedupe scope holds: to others it is as new."""
+        foreign = self._uploads.foreign(upload.limits, {ref.digest for ref in batch.refs})
+        return batch.encode(
+            self._store.blocks,
+            self._store.generation,
+            self._policy.settings.least_gain,
+            foreign,
+        )
+
+    async def _write(self, upload: _Upload, batch: Batch, first_seq: int) -> None:
+        """Encode the blocks and have them owned and written."""
+        blocks = await self._stages.in_thread(
+            Stage.COMPRESS, self._pool, self._encode, upload, batch
+        )
+        written = self._writer.write(
+            upload.recording.state,
+            upload.component.ordinal,
+            range(first_seq, first_seq + len(blocks)),
+            blocks,
+            upload.limits,
+        )
+        # Whatever becomes of this upload, the writer is done with the memory when this is.
+        written.add_done_callback(lambda _: self._buffers.give_back(batch.memory))
+        await asyncio.wrap_future(written)

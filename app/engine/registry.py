@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import Executor
-from typing import Any
+from typing import Any, Final
 
 from app.engine.errors import Conflicting, InvalidIdentity, NotFound
 from app.engine.identity import (
@@ -15,12 +14,15 @@ from app.engine.identity import (
     model_of,
 )
 from app.engine.threads import in_thread
+from storage.documents import document
 from storage.errors import NotHeld
 from storage.rows import NamespaceRow
 from storage.store import Store
 
 WARNING_NO_WEIGHTS_DIGEST = "identity_without_weights_digest"
 WARNING_UNREGISTERED = "no_identity_registered"
+# A document may have 64 KiB, and a page a thousand of them.
+_IDENTITIES_IN_A_PAGE: Final = 1 << 20
 
 
 class Registry:
@@ -94,13 +96,44 @@ class Registry:
             raise NotFound("namespace_not_found", "no such namespace")
         return row
 
-    def page(self, after: str | None, limit: int) -> list[NamespaceRow]:
-        """Namespaces by name, those behind `after`."""
-        return self._store.catalog.namespaces(after, limit)
+    async def listing(
+        self, after: str | None, limit: int, tenant: str | None, sees: Callable[[str], bool]
+    ) -> tuple[list[NamespaceRow], str | None]:
+        """As `page`."""
+        return await in_thread(self._small, self.page, after, limit, tenant, sees)
+
+    def page(
+        self,
+        after: str | None,
+        limit: int,
+        tenant: str | None,
+        sees: Callable[[str], bool],
+        model: str | None = None,
+    ) -> tuple[list[NamespaceRow], str | None]:
+        """Namespaces of a tenant (None: of all) by the name they are held under, behind `after`.
+
+        Those that are not seen do not count, and are told neither by the page's length nor by where
+        the next one begins: the name of the last seen one, None at the end. A page of long identity
+        documents ends early. For a thread.
+        """
+        found: list[NamespaceRow] = []
+        identity_characters = 0
+        while True:
+            rows = self._store.catalog.namespaces(after, limit + 1, tenant, model)
+            for row in rows:
+                if not sees(row.name):
+                    continue
+                if len(found) == limit or identity_characters > _IDENTITIES_IN_A_PAGE:
+                    return found, found[-1].name
+                found.append(row)
+                identity_characters += len(row.identity or "")
+            if len(rows) <= limit:
+                return found, None
+            after = rows[-1].name
 
 
 def warnings(row: NamespaceRow) -> list[str]:
     """What an operator should know about a namespace's identity."""
     if row.identity is None:
         return [WARNING_UNREGISTERED]
-    return [WARNING_NO_WEIGHTS_DIGEST] if lacks_weights_digest(json.loads(row.identity)) else []
+    return [WARNING_NO_WEIGHTS_DIGEST] if lacks_weights_digest(document(row.identity)) else []

@@ -14,24 +14,30 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
+from app.engine.blockreader import BlockReader, Selection, Stored
+from app.engine.encoded import Encoded, EncodedReader
 from app.engine.errors import Gone, NotFound, Refused, Unavailable
 from app.engine.faults import StateFault
+from app.engine.gaps import GAP_TOKENS, HIT
 from app.engine.holds import Leases
-from app.engine.lookup import Candidate, Hit, Passed, find
-from app.engine.manifest import Part
+from app.engine.lookup import Candidate, Hit, Passed, find, find_longer
+from app.engine.manifest import Part, can_shorten
 from app.engine.misses import Miss, explain
 from app.engine.notes import Notes
+from app.engine.payload import PayloadKind
 from app.engine.policy import Policy
 from app.engine.quarantine import Quarantine
 from app.engine.reader import Opened, Range, Reader
+from app.engine.stages import Stage, Stages
 from app.engine.threads import in_thread
 from storage.blocks.codec import Buffer
 from storage.errors import BlockMissing, NotHeld
 from storage.rows import ComponentRow, StateRow
 from storage.store import Store
 
-# A longer query takes about a millisecond to walk and to hash.
+# A longer query, or more of them, takes about a millisecond to walk and to hash.
 _SEARCH_IN_THREAD_TOKENS: Final = 256_000
+_SEARCH_IN_THREAD_CANDIDATES: Final = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,16 +60,26 @@ class Missed:
 
 @dataclass(slots=True)
 class Reading:
-    """A state open for reading under a lease. Close it, whatever happens."""
+    """A state open for reading under a lease. Close it, whatever happens.
+
+    `state` says what is read; `whole_tokens` is more where that is a prefix of a recorded state.
+    """
 
     state: StateRow
     lease_id: str | None
-    opened: Opened
+    opened: Opened | Stored | Encoded
     candidate: int
     lookup_ms: float
     reconstruct_ms: float
+    whole_tokens: int
     own_lease: bool = True
     sent: bool = False
+
+    @property
+    def stream_bytes(self) -> int:
+        """Length of what is sent, where it is not the components' own bytes."""
+        assert not isinstance(self.opened, Opened)
+        return self.opened.stream_bytes
 
 
 class Restorer:
@@ -82,9 +98,12 @@ class Restorer:
         self._store = store
         self._policy = policy
         self._reader = reader
+        self._block_reader = BlockReader(store, reader, pool)
+        self._encoded_reader = EncodedReader(store, reader, pool)
         self._leases = leases
         self._quarantine = quarantine
         self._notes = notes
+        self._stages = Stages(notes)
         self._pool = pool
 
     async def lookup(
@@ -94,65 +113,100 @@ class Restorer:
         *,
         acquire: bool,
         ttl_ms: int | None = None,
+        truncate: bool = False,
     ) -> Found | Missed:
         """The longest usable state of the first candidate that has one.
 
         Args:
-            acquire: open a lease on it; otherwise only look (and leave the LRU order alone).
+            acquire: open a lease on it, if one can be written at this moment; otherwise only look (and
+                leave the LRU order alone).
+            truncate: the caller takes a shorter prefix of a dense `kv` state.
         """
         started = time.perf_counter()
         skip: set[str] = set()
+        gone: set[str] = set()
         while True:
-            found = await self._find(candidates, accept, skip)
+            found = await self._find(candidates, accept, skip, truncate=truncate)
             if isinstance(found, list):
-                return Missed(self._explain(candidates, found), _ms(started))
+                misses = await self._explain(candidates, found)
+                return Missed(misses, self._stages.since(Stage.LOOKUP, started))
             state = found.state
+            lookup_ms = self._stages.since(Stage.LOOKUP, started)
             if not acquire:
-                self._notes.count("lookups", "hit")
-                return Found(found, None, (), _ms(started))
+                self._hit(candidates, found)
+                return Found(found, None, (), lookup_ms)
+            asked = time.perf_counter()
             try:
-                lease_id = await self._leases.open(state.state_id, ttl_ms)
+                lease_id = await self._leases.open_if_possible(state.state_id, ttl_ms)
             except NotHeld:
+                _vanished(state, gone, skip)
                 continue
+            self._stages.since(Stage.LEASE, asked)
             try:
                 await in_thread(self._pool, self._reader.manifest, state)
             except StateFault as error:
                 await self._step_aside(lease_id, error, skip)
                 continue
-            self._used(state, found)
+            self._used(candidates, found)
             components = self._store.catalog.components(state.id)
             return Found(found, lease_id, components, _ms(started))
 
     async def restore(
-        self, candidates: Sequence[Candidate], accept: Sequence[str]
+        self,
+        candidates: Sequence[Candidate],
+        accept: Sequence[str],
+        *,
+        truncate: bool = False,
+        selection: Selection | None = None,
+        encode: bool = False,
     ) -> Reading | Missed:
         """Open the longest usable state for reading; a state that fails steps aside by itself.
+
+        Args:
+            truncate: the caller takes a shorter prefix of a dense `kv` state.
+            selection: open these blocks as they are stored, instead of the components' bytes.
+            encode: the caller decodes zstd; done where the stored form allows it.
 
         Raises:
             Damaged: a state failed and could not be quarantined.
         """
         started = time.perf_counter()
         skip: set[str] = set()
+        gone: set[str] = set()
         while True:
-            found = await self._find(candidates, accept, skip)
+            found = await self._find(candidates, accept, skip, truncate=truncate)
             if isinstance(found, list):
-                return Missed(self._explain(candidates, found), _ms(started))
+                misses = await self._explain(candidates, found)
+                return Missed(misses, self._stages.since(Stage.LOOKUP, started))
+            lookup_ms = self._stages.since(Stage.LOOKUP, started)
             looked_up = time.perf_counter()
             try:
-                lease_id = await self._leases.open_for_response(found.state.state_id)
+                lease_id = await self._leases.open_if_possible(found.state.state_id)
             except NotHeld:
+                _vanished(found.state, gone, skip)
                 continue
-            opened = await self._open(found.state, lease_id, None, skip)
+            self._stages.since(Stage.LEASE, looked_up)
+            leased = time.perf_counter()
+            opened = await self._open(
+                found.state,
+                lease_id,
+                selection,
+                skip,
+                prefix_tokens=found.prefix_tokens,
+                encode=encode,
+            )
             if opened is None:
                 continue
-            self._used(found.state, found)
+            self._used(candidates, found)
+            self._stages.since(Stage.RECONSTRUCT, leased)
             return Reading(
-                state=found.state,
+                state=opened.manifest.state,
                 lease_id=lease_id,
                 opened=opened,
                 candidate=found.candidate,
-                lookup_ms=(looked_up - started) * 1000,
+                lookup_ms=lookup_ms,
                 reconstruct_ms=_ms(looked_up),
+                whole_tokens=found.state.token_count,
             )
 
     async def part(self, state: StateRow, component: str) -> Part:
@@ -166,6 +220,7 @@ class Restorer:
             manifest = await in_thread(self._pool, self._reader.manifest, state)
         except StateFault as error:
             await self._quarantine.take(error)
+            self.readable(state.state_id, None)  # it may have gone, and its rows with it
             raise Gone("state_quarantined", "the state failed its proof just now") from error
         part = manifest.part(component)
         if part is None:
@@ -173,9 +228,17 @@ class Restorer:
         return part
 
     async def read(
-        self, state_id: str, component: str, lease_id: str | None, start: int, end: int
+        self,
+        state_id: str,
+        lease_id: str | None,
+        wanted: Sequence[Range] | Selection,
+        *,
+        encode: bool = False,
     ) -> Reading:
-        """Open bytes [start, end) of a component, under the caller's lease or one of its own.
+        """Open ranges of components, or stored blocks, under the caller's lease or one of its own.
+
+        Args:
+            encode: one whole component is wanted, and the caller decodes zstd.
 
         Raises:
             NotFound: no such state.
@@ -185,15 +248,18 @@ class Restorer:
         state = self.readable(state_id, lease_id)
         own_lease = lease_id is None
         try:
-            lease_id = lease_id or await self._leases.open_for_response(state_id)
+            lease_id = lease_id or await self._leases.open_if_possible(state_id)
         except NotHeld as error:
             raise NotFound("state_not_found", "no such state") from error
+        leased = time.perf_counter()
         opened = await self._open(
-            state, lease_id, [(component, start, end)], set(), own_lease=own_lease
+            state, lease_id, wanted, set(), own_lease=own_lease, encode=encode
         )
         if opened is None:
+            self.readable(state_id, None)  # it may have gone, and its rows with it
             raise Gone("state_quarantined", "the state failed its proof and is out of service")
         self._notes.touch(state_id)
+        self._stages.since(Stage.RECONSTRUCT, leased)
         return Reading(
             state=state,
             lease_id=lease_id,
@@ -201,6 +267,7 @@ class Restorer:
             candidate=0,
             lookup_ms=0.0,
             reconstruct_ms=_ms(started),
+            whole_tokens=state.token_count,
             own_lease=own_lease,
         )
 
@@ -211,8 +278,8 @@ class Restorer:
             NotFound: no such state, or it is still being recorded, or no such lease.
             Gone: it is quarantined, or the lease has run out.
         """
-        if lease_id is not None and self._leases.held_state(lease_id) != state_id:
-            raise NotFound("lease_not_found", "no such lease on this state")
+        if lease_id is not None:
+            self._leases.check_held(lease_id, state_id)
         state = self._store.catalog.state(state_id)
         if state is None or state.status == "recording":
             raise NotFound("state_not_found", "no such state")
@@ -220,16 +287,20 @@ class Restorer:
             raise Gone("state_quarantined", "the state is out of service")
         return state
 
-    async def stream(self, reading: Reading, ranges: Sequence[Range]) -> AsyncIterator[Buffer]:
-        """Verified bytes for sending; renews the lease as it goes. See `Reader.stream`.
+    async def stream(self, reading: Reading, ranges: Sequence[Range] = ()) -> AsyncIterator[Buffer]:
+        """Verified bytes for sending; renews the lease as it goes.
+
+        Args:
+            ranges: of what was opened, as `Reader.stream` takes them; a block stream has none.
 
         Raises:
             Gone: it must be broken off; a state that failed has been quarantined.
         """
         renew_after = self._leases.default_ttl_ms / 2000
         renewed = time.monotonic()
+        began = time.perf_counter()
         try:
-            async for chunk in self._reader.stream(reading.opened, ranges):
+            async for chunk in self._chunks(reading.opened, ranges):
                 if time.monotonic() - renewed > renew_after:
                     await self._renew(reading)
                     renewed = time.monotonic()
@@ -243,12 +314,23 @@ class Restorer:
         except BlockMissing as error:
             raise Gone("lease_expired", "the state went while it was being sent") from error
         reading.sent = True
+        self._stages.since(Stage.SEND, began)
 
     async def close(self, reading: Reading) -> None:
         """End a reading; its lease ends with it unless the caller brought it."""
-        self._reader.close(reading.opened)
+        if isinstance(reading.opened, Opened):
+            self._reader.close(reading.opened)
         if reading.own_lease:
             await self._leases.end_with_response(reading.lease_id, sent=reading.sent)
+
+    def _chunks(
+        self, opened: Opened | Stored | Encoded, ranges: Sequence[Range]
+    ) -> AsyncIterator[Buffer]:
+        if isinstance(opened, Stored):
+            return self._block_reader.stream(opened)
+        if isinstance(opened, Encoded):
+            return self._encoded_reader.stream(opened)
+        return self._reader.stream(opened, ranges)
 
     async def _renew(self, reading: Reading) -> None:
         if reading.lease_id is not None:
@@ -256,9 +338,15 @@ class Restorer:
                 await self._leases.heartbeat(reading.lease_id, None)
 
     async def _find(
-        self, candidates: Sequence[Candidate], accept: Sequence[str], skip: set[str]
+        self,
+        candidates: Sequence[Candidate],
+        accept: Sequence[str],
+        skip: set[str],
+        *,
+        truncate: bool,
     ) -> Hit | list[Passed]:
         passed: list[Passed] = []
+        in_a_thread = _is_long(candidates)
         position = 0
         while position < len(candidates):
             candidate = candidates[position]
@@ -272,10 +360,22 @@ class Restorer:
                 frozenset(skip),
             )
             try:
-                if candidate.token_count > _SEARCH_IN_THREAD_TOKENS:
+                if in_a_thread:
                     found = await in_thread(self._pool, search)
                 else:
                     found = search()
+                if truncate and PayloadKind.KV in accept:
+                    longer = await in_thread(
+                        self._pool,
+                        find_longer,
+                        self._store.catalog,
+                        self._shortens,
+                        found,
+                        candidate,
+                        position,
+                        frozenset(skip),
+                    )
+                    found = longer or found
             except StateFault as error:
                 skip.add(error.state_id)
                 await self._quarantine.take(error)
@@ -286,18 +386,30 @@ class Restorer:
             position += 1
         return passed
 
+    def _shortens(self, state: StateRow, prefix_tokens: int) -> bool:
+        return can_shorten(self._reader.manifest(state), prefix_tokens)
+
     async def _open(
         self,
         state: StateRow,
         lease_id: str | None,
-        ranges: Sequence[Range] | None,
+        wanted: Sequence[Range] | Selection | None,
         skip: set[str],
         *,
         own_lease: bool = True,
-    ) -> Opened | None:
+        prefix_tokens: int | None = None,
+        encode: bool = False,
+    ) -> Opened | Stored | Encoded | None:
         """The opened state, or None if it failed and was put aside."""
         try:
-            return await self._reader.open(state, ranges)
+            if isinstance(wanted, Selection):
+                return await self._block_reader.open(state, wanted, prefix_tokens)
+            if encode and prefix_tokens is None:
+                component = None if wanted is None else wanted[0][0]
+                encoded = await self._encoded_reader.open(state, component)
+                if encoded is not None:
+                    return encoded
+            return await self._reader.open(state, wanted, prefix_tokens)
         except StateFault as error:
             await self._step_aside(lease_id if own_lease else None, error, skip)
             return None
@@ -317,19 +429,51 @@ class Restorer:
             if lease_id is not None:
                 await self._leases.end_with_response(lease_id, sent=False)
 
-    def _used(self, state: StateRow, found: Hit) -> None:
-        self._notes.touch(state.state_id)
+    def _hit(self, candidates: Sequence[Candidate], found: Hit) -> None:
+        held_tokens = found.prefix_tokens or found.state.token_count
+        gap = candidates[found.candidate].token_count - held_tokens
         self._notes.count("lookups", "hit")
-        self._notes.count("hit_tokens", "", found.state.token_count)
+        GAP_TOKENS.observe(self._notes, HIT, gap)
 
-    def _explain(self, candidates: Sequence[Candidate], passed: list[Passed]) -> tuple[Miss, ...]:
-        misses = tuple(
-            explain(self._store.catalog, candidate, way)
-            for candidate, way in zip(candidates, passed, strict=True)
-        )
+    def _used(self, candidates: Sequence[Candidate], found: Hit) -> None:
+        self._notes.touch(found.state.state_id)
+        self._notes.count("hit_tokens", "", found.prefix_tokens or found.state.token_count)
+        self._hit(candidates, found)
+
+    async def _explain(
+        self, candidates: Sequence[Candidate], passed: list[Passed]
+    ) -> tuple[Miss, ...]:
+        def explained() -> tuple[Miss, ...]:
+            return tuple(
+                explain(self._store.catalog, candidate, way)
+                for candidate, way in zip(candidates, passed, strict=True)
+            )
+
+        if _is_long(candidates):
+            misses = await in_thread(self._pool, explained)
+        else:
+            misses = explained()
         self._notes.count("lookups", "miss")
-        self._notes.count("misses", misses[0].reason.value)
+        reason = misses[0].reason.value
+        self._notes.count("misses", reason)
+        if misses[0].evicted_ago is not None:
+            self._notes.count("misses_evicted", misses[0].evicted_ago)
+        gap = candidates[0].token_count - passed[0].longest_tokens
+        GAP_TOKENS.observe(self._notes, reason, gap)
         return misses
+
+
+def _vanished(state: StateRow, gone: set[str], skip: set[str]) -> None:
+    """A state was found and is not there: it went meanwhile, and the next search finds another.
+
+    Found a second time it is in the tree and not under its name, which only damage brings about.
+    """
+    (skip if state.state_id in gone else gone).add(state.state_id)
+
+
+def _is_long(candidates: Sequence[Candidate]) -> bool:
+    tokens = sum(candidate.token_count for candidate in candidates)
+    return tokens > _SEARCH_IN_THREAD_TOKENS or len(candidates) > _SEARCH_IN_THREAD_CANDIDATES
 
 
 def _ms(since: float) -> float:

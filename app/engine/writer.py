@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import queue
 import threading
+import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
@@ -20,10 +21,12 @@ from typing import Any
 
 import structlog
 
-from app.engine.errors import EngineError, Refused, Unavailable
+from app.engine.admission import no_room
+from app.engine.errors import EngineError, Unavailable
 from app.engine.eviction import Evictor
 from app.engine.manifest import seal
 from app.engine.notes import Notes
+from app.engine.stages import Stage, Stages
 from app.engine.threads import trouble
 from storage.blocks.codec import EncodedBlock
 from storage.errors import OverLimit, StorageError, WriterFailed
@@ -40,7 +43,7 @@ _log = structlog.get_logger("statehold.writer")
 class _Blocks:
     recording: StateRow
     ordinal: int
-    first_seq: int
+    seqs: Sequence[int]
     blocks: Sequence[EncodedBlock]
     limits: Limits
     done: Future[None] = field(default_factory=Future)
@@ -69,6 +72,7 @@ class BlockWriter:
         self._store = store
         self._evictor = evictor
         self._notes = notes
+        self._stages = Stages(notes)
         self._queue: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
         self._held_back: _Job | None = None
         self._closed = False
@@ -81,16 +85,21 @@ class BlockWriter:
         """Whether nothing can be written any more."""
         return self._closed or self.failed is not None or self._store.db.failed
 
+    @property
+    def queued(self) -> int:
+        """Jobs that wait."""
+        return self._queue.qsize() + (self._held_back is not None)
+
     def write(
         self,
         recording: StateRow,
         ordinal: int,
-        first_seq: int,
+        seqs: Sequence[int],
         blocks: Sequence[EncodedBlock],
         limits: Limits,
     ) -> Future[None]:
-        """Own and write the next blocks of a component; done when LMDB has committed them."""
-        return self._put(_Blocks(recording, ordinal, first_seq, blocks, limits))
+        """Own and write blocks of a component; done when LMDB has committed them."""
+        return self._put(_Blocks(recording, ordinal, seqs, blocks, limits))
 
     def publish(self, state_id: str, limits: Limits) -> Future[None]:
         """Make a whole recording live; done when it is durable."""
@@ -175,6 +184,7 @@ class BlockWriter:
                     job.done.set_exception(error)
 
     def _write(self, jobs: list[_Blocks]) -> None:
+        began = time.perf_counter()
         owned = []
         for job in jobs:
             error = self._with_room(job.limits, lambda job=job: self._own(job))  # type: ignore[misc]
@@ -185,7 +195,7 @@ class BlockWriter:
         if not owned:
             return
         try:
-            written, size = self._store.put([block for job in owned for block in job.blocks])
+            written = self._store.put([block for job in owned for block in job.blocks])
         except StorageError as error:
             if isinstance(error, WriterFailed):
                 self._fail("a block write failed", error)
@@ -193,14 +203,18 @@ class BlockWriter:
                 _settle(job, trouble(error))
             return
         total = sum(len(job.blocks) for job in owned)
-        self._notes.count("blocks_written", "", written)
-        self._notes.count("blocks_deduplicated", "", total - written)
-        self._notes.count("stored_bytes_written", "", size)
+        raw_bytes = sum(block.raw_bytes for job in owned for block in job.blocks)
+        self._notes.count("blocks_written", "", written.blocks)
+        self._notes.count("blocks_deduplicated", "", total - written.blocks)
+        self._notes.count("raw_bytes_written", "", written.raw_bytes)
+        self._notes.count("raw_bytes_deduplicated", "", raw_bytes - written.raw_bytes)
+        self._notes.count("stored_bytes_written", "", written.value_bytes)
+        self._stages.since(Stage.WRITE, began)
         for job in owned:
             job.done.set_result(None)
 
     def _own(self, job: _Blocks) -> None:
-        self._store.own(job.recording, job.ordinal, job.first_seq, job.blocks, job.limits)
+        self._store.own(job.recording, job.ordinal, job.seqs, job.blocks, job.limits)
 
     def _publish(self, jobs: list[_Publish]) -> None:
         try:
@@ -211,7 +225,7 @@ class BlockWriter:
                 if not waiting:
                     return
             for job in waiting:
-                _settle(job, Refused("at_capacity", "no room could be made", retry_after_s=5))
+                _settle(job, no_room())
         except StorageError as error:
             if isinstance(error, WriterFailed):
                 self._fail("a commit failed", error)
@@ -255,7 +269,7 @@ class BlockWriter:
                 return trouble(error)
             else:
                 return None
-        return Refused("at_capacity", "no room could be made", retry_after_s=5)
+        return no_room()
 
     def _fail(self, what: str, error: BaseException) -> None:
         if self.failed is None:
