@@ -18,6 +18,7 @@ from app.api.problem_body import problem_body
 
 _ID: Final = re.compile(rb"^[A-Za-z0-9._-]{1,64}$")
 _QUIET_MS: Final = 100.0
+_METHODS: Final = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE"})
 
 _log = structlog.get_logger("statehold.http")
 
@@ -78,6 +79,7 @@ class RequestContext:
             await send({"type": "http.response.body", "body": body})
         finally:
             elapsed = (time.perf_counter() - started) * 1000
+            _count(scope, status)
             say = _log.debug if status < 400 and elapsed < _QUIET_MS else _log.info
             say(
                 "request",
@@ -86,6 +88,15 @@ class RequestContext:
                 status=status,
                 ms=round(elapsed, 3),
             )
+
+
+def _count(scope: Scope, status: int) -> None:
+    """By method, route and status: all from fixed sets, whatever a client sends."""
+    app = scope.get("app")
+    if app is None:  # refused before the app was asked
+        return
+    method = scope["method"] if scope["method"] in _METHODS else "other"
+    app.state.cache.metrics.count("requests", f"{method} {_route(scope)} {status}")
 
 
 def _request_id(scope: Scope) -> str:

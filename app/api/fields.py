@@ -12,20 +12,23 @@ from app.engine.misses import Miss
 from app.engine.restoring import Reading
 
 NO_STORE = {"Cache-Control": "private, no-store"}
+VARY = {"Vary": "Accept-Encoding"}
+ENCODED = {"Content-Encoding": "zstd", **VARY}
 
 
 def etag(part: Part) -> str:
     """Strong: two components of the same ETag have the same bytes."""
-    return f'"{part.digest.hex()}"'
+    return f'"{"blocks-" if part.by_blocks else ""}{part.digest.hex()}"'
 
 
 def of_state(reading: Reading) -> dict[str, str]:
     """Everything a restore says besides the bytes.
 
     `Statehold-State`: item, the state id, with page-id, kind, token-count, logical-bytes,
-    entries (components), blocks and candidate. `Statehold-Components`: list of names in wire order
-    with bytes and digest (BLAKE3-256). `Statehold-Lease`: item, the lease that ends with this
-    response. `Server-Timing`: lookup and reconstruct in ms.
+    entries (components), blocks, candidate and, if it was cut, truncated-from.
+    `Statehold-Components`: list of names in wire order with bytes and, where it is known, digest
+    (BLAKE3-256). `Statehold-Lease`: item, the lease that ends with this response. `Server-Timing`:
+    lookup and reconstruct in ms.
     """
     manifest, state = reading.opened.manifest, reading.state
     headers = {
@@ -40,7 +43,12 @@ def of_state(reading: Reading) -> dict[str, str]:
                     "entries": len(manifest.parts),
                     "blocks": manifest.block_count,
                     "candidate": reading.candidate,
-                },
+                }
+                | (
+                    {}
+                    if reading.whole_tokens == state.token_count
+                    else {"truncated-from": reading.whole_tokens}
+                ),
             )
         ),
         "Statehold-Components": components(manifest),
@@ -61,7 +69,11 @@ def components(manifest: Manifest) -> str:
     """Names in wire order, each with its bytes and BLAKE3-256 digest."""
     return http_sf.ser(
         [
-            _item(http_sf.Token(part.name), {"bytes": part.raw_bytes, "digest": part.digest})
+            _item(
+                http_sf.Token(part.name),
+                {"bytes": part.raw_bytes}
+                | ({} if part.bytes_digest is None else {"digest": part.bytes_digest}),
+            )
             for part in manifest.parts
         ]
     )

@@ -1,14 +1,14 @@
 """Reading requests: bounded, strict, and never slower than a client may be.
 
-JSON is read whole up to a limit and parsed without NaN, without unlimited nesting, and in a thread
-when it is large. Component bodies are handed on as they arrive, with a bound on silence and a
+JSON is read whole up to a limit and parsed without NaN, without unlimited nesting or parts, and in a
+thread when it is large. Component bodies are handed on as they arrive, with a bound on silence and a
 minimum rate, so that a slow or dead client costs nothing but its own recording.
 """
 
 from __future__ import annotations
 
 import asyncio
-import json
+import re
 import time
 from collections.abc import AsyncIterator, Callable, Coroutine
 from typing import Any, Final, TypeVar
@@ -17,14 +17,16 @@ import http_sf
 from fastapi import Request, Response
 from fastapi.exceptions import RequestValidationError
 from fastapi.routing import APIRoute
-from pydantic import BaseModel, ValidationError
-from pydantic_core import from_json
+from pydantic import BaseModel
 
+from app.api.access import admit
+from app.api.auditing import audited, is_audited
+from app.api.parsing import LISTS, SMALL, Shape, is_large, validated, values
 from app.api.problems import ApiProblem
 from app.settings import Settings
 
-_PARSE_IN_THREAD_BYTES: Final = 512 << 10
 _RATE_GRACE_S: Final = 10.0
+_MOST_DIGITS: Final = 18
 
 M = TypeVar("M", bound=BaseModel)
 
@@ -41,8 +43,7 @@ class StrictRequest(Request):
         if not hasattr(self, "_body"):
             settings: Settings = self.app.state.settings
             most = settings.max_json_bytes
-            announced = self.headers.get("content-length", "")
-            if announced.isdigit() and int(announced) > most:
+            if (content_length(self) or 0) > most:
                 raise _too_large(most)
             parts, size = [], 0
             async for chunk in arriving(self, settings):
@@ -54,34 +55,44 @@ class StrictRequest(Request):
         return self._body
 
     async def json(self) -> Any:
-        """The parsed body."""
+        """The parsed body of a route that takes neither tokens nor digests nor a geometry."""
         raw = await self.body()
         try:
-            if len(raw) > _PARSE_IN_THREAD_BYTES:
-                return await asyncio.to_thread(from_json, raw, allow_inf_nan=False)
-            return from_json(raw, allow_inf_nan=False)
-        except ValueError as error:
-            raise json.JSONDecodeError("not JSON", "", 0) from error
+            if is_large(raw):
+                return await asyncio.to_thread(values, raw, SMALL)
+            return values(raw, SMALL)
+        except RequestValidationError as error:
+            # The framework lets an HTTPException through, and takes all else for bad JSON.
+            first = error.errors()[0]
+            if first["type"] == "json_invalid":
+                raise
+            raise ApiProblem("invalid_request", first["msg"], "body") from error
 
 
 class StrictRoute(APIRoute):
-    """Routes whose handlers get a `StrictRequest`."""
+    """Routes whose callers are known and allowed, and whose handlers get a `StrictRequest`."""
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
-        """FastAPI's handler behind a strict request."""
+        """FastAPI's handler behind access control and a strict request."""
         handler = super().get_route_handler()
+        path = self.path
 
         async def strict(request: Request) -> Response:
-            return await handler(StrictRequest(request.scope, request.receive))
+            admit(request, path)
+            checked = StrictRequest(request.scope, request.receive)
+            if is_audited(request.method, path):
+                return await audited(checked, path, handler)
+            return await handler(checked)
 
         return strict
 
 
-async def parsed(request: Request, model: type[M]) -> M:
+async def parsed(request: Request, model: type[M], shape: Shape = LISTS) -> M:
     """The JSON body as `model`, straight from its bytes.
 
-    The hot routes' way: FastAPI's own parses into Python objects first, solves dependencies and
-    validates then, which costs a lookup a third of its time. Document the body with `documented`.
+    The way of hot routes and of large bodies: FastAPI's own parses into Python objects first, solves
+    dependencies and validates then, which costs a lookup a third of its time, and a large body that of
+    the event loop. Document the body with `documented`.
 
     Raises:
         RequestValidationError: as FastAPI would.
@@ -91,15 +102,9 @@ async def parsed(request: Request, model: type[M]) -> M:
         raise RequestValidationError(
             [{"type": "content_type", "loc": ("body",), "msg": "Content-Type must be JSON"}]
         )
-    try:
-        if len(raw) > _PARSE_IN_THREAD_BYTES:
-            return await asyncio.to_thread(model.model_validate_json, raw)
-        return model.model_validate_json(raw)
-    except ValidationError as error:
-        found = error.errors(include_url=False, include_context=False, include_input=False)
-        raise RequestValidationError(
-            [{**item, "loc": ("body", *item["loc"])} for item in found]
-        ) from None
+    if is_large(raw):
+        return await asyncio.to_thread(validated, model, raw, shape)
+    return validated(model, raw, shape)
 
 
 def documented(model: type[BaseModel]) -> dict[str, Any]:
@@ -120,6 +125,7 @@ async def arriving(request: Request, settings: Settings) -> AsyncIterator[bytes]
     started = time.monotonic()
     size = 0
     pieces = _pieces(request, settings.idle_timeout_s)
+    passed = getattr(request.state, "passed", None)
     while True:
         try:
             chunk = await anext(pieces, None)
@@ -128,6 +134,8 @@ async def arriving(request: Request, settings: Settings) -> AsyncIterator[bytes]
         if chunk is None:
             return
         size += len(chunk)
+        if passed is not None:
+            passed(len(chunk))
         yield chunk
         elapsed = time.monotonic() - started
         if elapsed > _RATE_GRACE_S and size < settings.min_rate_bytes * (elapsed - _RATE_GRACE_S):
@@ -158,8 +166,7 @@ async def _pieces(request: Request, idle_s: float) -> AsyncIterator[bytes]:
 
 def content_length(request: Request) -> int | None:
     """What the client says it will send; None for a chunked body."""
-    announced = request.headers.get("content-length")
-    return int(announced) if announced is not None and announced.isdigit() else None
+    return _number(request.headers.get("content-length", ""))
 
 
 def content_digests(request: Request) -> dict[str, bytes]:
@@ -188,13 +195,33 @@ def content_digests(request: Request) -> dict[str, bytes]:
     return digests
 
 
+def takes_zstd(request: Request) -> bool:
+    """Whether the client names zstd in `Accept-Encoding`; `*` alone does not ask for it."""
+    for coding in request.headers.get("accept-encoding", "").split(","):
+        name, _, parameters = coding.partition(";")
+        if name.strip().lower() == "zstd":
+            return not re.fullmatch(r"\s*q=0(\.0*)?\s*", parameters)
+    return False
+
+
 def wait_preference(request: Request, most_s: float) -> float:
     """Seconds of `Prefer: wait=N` (RFC 7240), capped; 0 where it is not asked for."""
     for preference in request.headers.get("prefer", "").split(","):
         name, _, value = preference.partition(";")[0].partition("=")
-        if name.strip().lower() == "wait" and value.strip().strip('"').isdigit():
-            return min(float(value.strip().strip('"')), most_s)
+        seconds = _number(value.strip().strip('"'))
+        if name.strip().lower() == "wait" and seconds is not None:
+            return min(float(seconds), most_s)
     return 0.0
+
+
+def _number(text: str) -> int | None:
+    """Digits as a number, 10**18 where there are more than 18 of them.
+
+    Python calls ² a digit and takes it for no number, and no text of more than 4,300 digits.
+    """
+    if not (text.isascii() and text.isdigit()):
+        return None
+    return int(text) if len(text) <= _MOST_DIGITS else 10**_MOST_DIGITS
 
 
 def _too_large(most: int) -> ApiProblem:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from fastapi import APIRouter
 
-from app.api.access import CacheDep, LeaseId
+from app.api.access import CacheDep, CallerDep, LeaseId
 from app.api.intake import StrictRoute
 from app.api.problems import JSON_BODY, responses
 from app.api.schemas.cache import HeartbeatRequest, LeaseGrant, ReleaseRequest, ReleaseResponse
@@ -39,27 +39,32 @@ async def heartbeat(lease_id: LeaseId, cache: CacheDep, request: HeartbeatReques
     response_model=ReleaseResponse,
     responses=responses(*_COMMON, "lease_released", "quarantine_failed"),
 )
-async def release(lease_id: LeaseId, cache: CacheDep, request: ReleaseRequest) -> ReleaseResponse:
+async def release(
+    lease_id: LeaseId, cache: CacheDep, caller: CallerDep, request: ReleaseRequest
+) -> ReleaseResponse:
     """`restored` takes import times; `failed` takes a class and a reason.
 
     The classes `integrity`, `invalid_data` and `unsupported` will fail again with the same bytes:
     they put exactly this recording into quarantine, never a newer one of the same prefix. The others
-    cost the state nothing. The same release sent again gets the same answer.
+    cost the state nothing. The same release sent again changes nothing more.
     """
     failure = None
     if request.failure is not None:
         failure = Failure(request.failure.class_, request.failure.reason)
-    released = await cache.leases.release(
-        lease_id,
-        Outcome(
-            request.outcome,
-            failure,
-            {str(name): ms for name, ms in (request.import_ms or {}).items()},
-        ),
+    outcome = Outcome(
+        request.outcome, failure, {str(name): ms for name, ms in (request.import_ms or {}).items()}
     )
     quarantined = False
     if failure is not None:
-        quarantined = await cache.quarantine.report(released.state_id, lease_id, failure)
+        # Before the lease ends: if this is cut off in between, the release sent again reports again.
+        state_id, repeated = cache.leases.released_before(lease_id, outcome)
+        if repeated:
+            quarantined = cache.quarantine.taken_by(state_id, lease_id)
+        else:
+            quarantined = await cache.quarantine.report(
+                state_id, lease_id, failure, caller.token_id
+            )
+    released = await cache.leases.release(lease_id, outcome)
     return ReleaseResponse(
         state_id=released.state_id,
         quarantined=quarantined,

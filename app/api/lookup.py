@@ -7,7 +7,7 @@ from typing import Any
 from fastapi import APIRouter, Request, Response
 
 from app.api import views
-from app.api.access import cache_of
+from app.api.access import cache_of, caller_of
 from app.api.intake import StrictRoute, documented, parsed
 from app.api.problems import JSON_BODY, responses
 from app.api.schemas.cache import LeaseGrant, LookupRequest, LookupResponse
@@ -36,17 +36,22 @@ async def lookup(http: Request) -> Response:
     """Candidates are tried in order; the first that has a usable state wins, with its longest one.
 
     A peek (`acquire` false) costs two index walks. With `acquire` the state is held for `ttl_s`
-    seconds: read its components under the lease, then release it with the outcome.
+    seconds: read its components under the lease, then release it with the outcome. While nothing can
+    be written (the disk is full, the writer has stopped) the answer is the same without a `lease`.
     A miss says why, for each candidate.
     """
     cache = cache_of(http)
     request = await parsed(http, LookupRequest)
-    candidates = await views.candidates(request.candidates, cache.settings)
+    candidates = await views.candidates(request.candidates, cache.settings, caller_of(http))
     ttl_ms = None
     if request.ttl_s is not None:
         ttl_ms = min(request.ttl_s, cache.settings.max_lease_ttl_s) * 1000
     found = await cache.restorer.lookup(
-        candidates, request.accept_kinds, acquire=request.acquire, ttl_ms=ttl_ms
+        candidates,
+        request.accept_kinds,
+        acquire=request.acquire,
+        ttl_ms=ttl_ms,
+        truncate=request.allow_truncated,
     )
     if isinstance(found, Missed):
         return _answer(
@@ -61,7 +66,8 @@ async def lookup(http: Request) -> Response:
         hit=True,
         candidate=found.hit.candidate,
         state=views.state(found.hit.state),
-        components=views.components(found.components) if lease else None,
+        prefix_tokens=found.hit.prefix_tokens,
+        components=views.components(found.components) if request.acquire else None,
         lease=lease,
         lookup_ms=found.lookup_ms,
     )

@@ -7,16 +7,18 @@ kept in memory or on disk but what a PUT would keep.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from typing import Final
 
 from fastapi import APIRouter, Request, Response
-from pydantic import ValidationError
-from python_multipart.exceptions import MultipartParseError
+from fastapi.exceptions import RequestValidationError
+from python_multipart.exceptions import FormParserError
 from python_multipart.multipart import MultipartParser, parse_options_header
 
-from app.api.access import CacheDep
+from app.api.access import CacheDep, caller_of
 from app.api.intake import StrictRoute, arriving
+from app.api.parsing import LAYOUTS, is_large, validated
 from app.api.problems import ApiProblem, responses
 from app.api.records import ADMISSION_CODES, MOST_WAIT_S, UPLOAD_CODES, admission_request
 from app.api.schemas.records import RecordRequest, RecordResponse
@@ -35,7 +37,7 @@ _COMPONENTS: Final = ("full", "kv", "recurrent", "logits")
     summary="Record a state in one call",
     status_code=201,
     response_model=RecordResponse,
-    response_model_exclude_none=True,
+    response_model_exclude_unset=True,
     openapi_extra={
         "requestBody": {
             "required": True,
@@ -78,7 +80,9 @@ async def record(request: Request, cache: CacheDep, response: Response) -> Recor
     if first is None or first[0] != "meta":
         raise ApiProblem("invalid_multipart", "The first part must be named meta.", "meta")
     wanted = await _meta(first[1], cache)
-    admitted = await cache.recordings.admit(await admission_request(wanted, cache.settings))
+    admitted = await cache.recordings.admit(
+        await admission_request(wanted, cache.settings, caller_of(request))
+    )
     if admitted.verdict is Admission.ALREADY_RECORDED:
         response.status_code = 200
         return RecordResponse(admission="already_recorded", state_id=admitted.state_id)
@@ -86,7 +90,8 @@ async def record(request: Request, cache: CacheDep, response: Response) -> Recor
         while (part := await parts.next_part()) is not None:
             name, body = part
             await cache.recorder.receive(admitted.state_id, name, body, None, {})
-        if not await cache.recordings.commit(admitted.state_id, MOST_WAIT_S):
+        committed = await cache.recordings.commit(admitted.state_id, MOST_WAIT_S)
+        if committed.recording is not None:
             raise Unavailable("busy", "the commit is taking longer than this call waits", 5)
     except BaseException:
         await cache.recordings.give_up(admitted.state_id)
@@ -101,11 +106,14 @@ async def _meta(body: AsyncIterator[bytes], cache: Cache) -> RecordRequest:
         raw += chunk
         if len(raw) > cache.settings.max_json_bytes:
             raise ApiProblem("body_too_large", "The part meta is too large.", "meta")
+    meta = bytes(raw)
     try:
-        return RecordRequest.model_validate_json(bytes(raw))
-    except ValidationError as error:
-        first = error.errors(include_input=False, include_url=False, include_context=False)[0]
-        field = ".".join(("meta", *(str(step) for step in first["loc"])))
+        if is_large(meta):
+            return await asyncio.to_thread(validated, RecordRequest, meta, LAYOUTS)
+        return validated(RecordRequest, meta, LAYOUTS)
+    except RequestValidationError as error:
+        first = error.errors()[0]
+        field = ".".join(("meta", *(str(step) for step in first["loc"][1:])))
         raise ApiProblem("invalid_request", f"{field}: {first['msg']}", field) from None
 
 
@@ -123,25 +131,31 @@ class _Parts:
         self._value = bytearray()
         self._disposition = b""
         self._ended = False
-        self._parser = MultipartParser(
-            boundary,
-            {
-                "on_part_begin": lambda: self._disposition_reset(),
-                "on_header_field": lambda data, start, end: self._grow(
-                    self._field, data, start, end
-                ),
-                "on_header_value": lambda data, start, end: self._grow(
-                    self._value, data, start, end
-                ),
-                "on_header_end": self._header_end,
-                "on_headers_finished": self._headers_finished,
-                "on_part_data": lambda data, start, end: self._events.append(
-                    ("data", bytes(data[start:end]))
-                ),
-                "on_part_end": lambda: self._events.append(("end", b"")),
-                "on_end": self._end,
-            },
-        )
+        self._parser = self._parser_for(boundary)
+
+    def _parser_for(self, boundary: bytes) -> MultipartParser:
+        try:
+            return MultipartParser(
+                boundary,
+                {
+                    "on_part_begin": lambda: self._disposition_reset(),
+                    "on_header_field": lambda data, start, end: self._grow(
+                        self._field, data, start, end
+                    ),
+                    "on_header_value": lambda data, start, end: self._grow(
+                        self._value, data, start, end
+                    ),
+                    "on_header_end": self._header_end,
+                    "on_headers_finished": self._headers_finished,
+                    "on_part_data": lambda data, start, end: self._events.append(
+                        ("data", bytes(data[start:end]))
+                    ),
+                    "on_part_end": lambda: self._events.append(("end", b"")),
+                    "on_end": self._end,
+                },
+            )
+        except FormParserError:
+            raise _invalid("The boundary cannot be used.") from None
 
     async def next_part(self) -> tuple[str, AsyncIterator[bytes]] | None:
         """The next part's name and body, or None behind the last one."""
@@ -173,7 +187,7 @@ class _Parts:
                 raise _invalid("The body ends before its last boundary.")
             try:
                 self._parser.write(chunk)
-            except MultipartParseError:
+            except FormParserError:
                 raise _invalid("The boundaries cannot be read.") from None
             self._events.reverse()
         return self._events.pop()

@@ -7,11 +7,12 @@ from typing import Annotated
 from fastapi import APIRouter, Query
 
 from app.api import views
-from app.api.access import CacheDep
+from app.api.access import CacheDep, CallerDep
 from app.api.intake import StrictRoute
 from app.api.problems import JSON_BODY, responses
 from app.api.schemas.namespaces import NamespaceInfo, NamespaceList, RegisterRequest
 from app.engine.identity import check_namespace
+from storage.scoped import scoped, split
 
 router = APIRouter(tags=["cache"], route_class=StrictRoute)
 
@@ -30,7 +31,7 @@ router = APIRouter(tags=["cache"], route_class=StrictRoute)
         "busy",
     ),
 )
-async def register(request: RegisterRequest, cache: CacheDep) -> NamespaceInfo:
+async def register(request: RegisterRequest, cache: CacheDep, caller: CallerDep) -> NamespaceInfo:
     """The canonical JSON of the identity is hashed and kept; registering it again changes nothing.
 
     A namespace that is only ever used is made on first use, without an identity; a registered one
@@ -38,7 +39,7 @@ async def register(request: RegisterRequest, cache: CacheDep) -> NamespaceInfo:
     """
     check_namespace(request.namespace)
     row = await cache.registry.register(
-        request.namespace,
+        caller.held(request.namespace),
         request.identity,
         allow_missing_weights_digest=request.allow_missing_weights_digest,
     )
@@ -49,21 +50,26 @@ async def register(request: RegisterRequest, cache: CacheDep) -> NamespaceInfo:
     "/v1/namespaces",
     summary="List namespaces, or find one by name",
     response_model=NamespaceList,
-    responses=responses("invalid_request", "namespace_not_found"),
+    responses=responses("invalid_request", "invalid_namespace", "namespace_not_found"),
 )
 async def listing(
     cache: CacheDep,
+    caller: CallerDep,
     namespace: Annotated[str | None, Query(description="Exactly this one.")] = None,
     after: Annotated[str | None, Query(description="Those behind this name.")] = None,
     limit: Annotated[int, Query(ge=1, le=1000)] = 100,
 ) -> NamespaceList:
-    """In order of name, a page at a time."""
+    """Those that the caller may use, in order of name, a page at a time.
+
+    Who operates the whole store sees those of all tenants.
+    """
     if namespace is not None:
-        return NamespaceList(
-            namespaces=[views.namespace(cache.registry.find(namespace))], next=None
-        )
-    rows = cache.registry.page(after, limit)
-    return NamespaceList(
-        namespaces=[views.namespace(row) for row in rows],
-        next=rows[-1].name if len(rows) == limit else None,
-    )
+        row = cache.registry.find(caller.held(namespace))
+        return NamespaceList(namespaces=[views.namespace(row)], next=None)
+    tenant = None if caller.unbounded else caller.home
+    if after is not None and tenant is not None:
+        after = scoped(tenant, after)
+    rows, following = await cache.registry.listing(after, limit, tenant, caller.sees)
+    if following is not None and tenant is not None:
+        following = split(following)[1]
+    return NamespaceList(namespaces=[views.namespace(row) for row in rows], next=following)

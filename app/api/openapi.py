@@ -7,13 +7,21 @@ from typing import Any, Final
 from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
 
+from app.api.access import RIGHTS
+from app.api.links import link
+from app.api.schemas.blocks import BlocksWanted, NeedRequest
 from app.api.schemas.cache import LookupRequest, RestoreRequest
 from app.api.schemas.common import Problem
+from app.api.schemas.explain import ExplainRequest
 from app.api.schemas.records import RecordRequest
 
 TAGS: Final = [
     {"name": "cache", "description": "Find and give back states; describe namespaces."},
     {"name": "records", "description": "Record states: ask, send, commit."},
+    {
+        "name": "blocks",
+        "description": "Both ways in blocks: send and get only what the other side does not have.",
+    },
     {"name": "leases", "description": "Hold a state while reading it; say how the import went."},
     {"name": "admin", "description": "For operators: see, quarantine, evict, limit."},
     {"name": "system", "description": "Health."},
@@ -26,6 +34,9 @@ prefill, record the new state.
 
 **Restore** is one round trip: `POST /v1/restore`. Or in steps: `POST /v1/lookup` with `acquire`,
 `GET /v1/states/{id}/components/{name}`, `POST /v1/leases/{id}/release` with the outcome.
+
+**Blocks**: `blocks` in a restore, and `need` with `PUT …/blocks` in a recording, move only what the
+other side does not have (docs/native.md).
 
 **Record**: `POST /v1/records` asks whether it is worth exporting, `PUT` each component, then
 `POST …/commit`. Small clients send one multipart `POST /v1/states`.
@@ -49,15 +60,46 @@ def install_schema(app: FastAPI) -> None:
                 tags=TAGS,
             )
             shapes = document["components"]["schemas"]
-            for model in (Problem, RecordRequest, LookupRequest, RestoreRequest):
+            for model in (
+                Problem,
+                RecordRequest,
+                LookupRequest,
+                RestoreRequest,
+                ExplainRequest,
+                NeedRequest,
+                BlocksWanted,
+            ):
                 shape = model.model_json_schema(ref_template="#/components/schemas/{model}")
                 shapes |= shape.pop("$defs", {})
                 shapes[model.__name__] = shape
             _drop_default_validation(document)
+            _secure(document)
+            link(document)
             app.openapi_schema = document
         return app.openapi_schema
 
     app.openapi = schema  # type: ignore[method-assign]
+
+
+def _secure(document: dict[str, Any]) -> None:
+    """Say of every operation which scope its token needs."""
+    document["components"]["securitySchemes"] = {
+        "token": {
+            "type": "http",
+            "scheme": "bearer",
+            "description": "Needed from the first token on (docs/security.md).",
+        }
+    }
+    for (method, path), right in RIGHTS.items():
+        operation = document["paths"][path][method.lower()]
+        if right is None:
+            operation["security"] = []
+            continue
+        operation["security"] = [{"token": []}]
+        needs = f"scope `{right.scope}`" if right.scope else "any good token"
+        if right.operator:
+            needs += ", and neither tenant nor namespaces"
+        operation["description"] = f"{operation.get('description', '')}\n\nNeeds {needs}."
 
 
 def _drop_default_validation(document: dict[str, Any]) -> None:

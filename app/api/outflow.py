@@ -16,6 +16,7 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from app.engine.errors import EngineError
+from storage.errors import StorageError
 
 _log = structlog.get_logger("statehold.api")
 
@@ -44,6 +45,7 @@ class ByteStream(Response):
         self.body = b""
         self._chunks = chunks
         self._close = close
+        self._passed: Callable[[int], None] | None = None
         self._idle_timeout_s = idle_timeout_s
         self.init_headers(
             {"Content-Length": str(length), "Content-Type": "application/octet-stream", **headers}
@@ -51,6 +53,7 @@ class ByteStream(Response):
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Send it."""
+        self._passed = scope.get("state", {}).get("passed")
         try:
             await send(
                 {
@@ -78,11 +81,16 @@ class ByteStream(Response):
                     return False
                 async with asyncio.timeout(self._idle_timeout_s):
                     await send({"type": "http.response.body", "body": chunk, "more_body": True})
+                if self._passed is not None:
+                    self._passed(len(chunk))
         except TimeoutError:
             _log.info("reader_stalled")
             return False
         except EngineError as error:
             _log.warning("broken_off", code=error.code)
+            return False
+        except StorageError as error:
+            _log.error("broken_off", code=type(error).__name__, error=str(error))
             return False
         else:
             return True

@@ -2,24 +2,38 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Final
+from typing import Annotated, Final
 
 from fastapi import APIRouter, Path, Request, Response
 
 from app.api import views
-from app.api.access import CacheDep, StateId
-from app.api.intake import StrictRoute, arriving, content_digests, content_length, wait_preference
+from app.api.access import CacheDep, StateId, cache_of, caller_of
+from app.api.intake import (
+    StrictRoute,
+    arriving,
+    content_digests,
+    content_length,
+    documented,
+    parsed,
+    wait_preference,
+)
+from app.api.parsing import LAYOUTS
 from app.api.problems import JSON_BODY, responses
 from app.api.schemas.common import ComponentName
 from app.api.schemas.records import (
+    BlockLayout,
     ComponentReceipt,
     RecordRequest,
     RecordResponse,
     RecordStatus,
 )
+from app.engine.access import Caller
 from app.engine.admission import Admission
 from app.engine.recordings import AdmissionRequest
+from app.engine.recordings import RecordStatus as Standing
+from app.settings import Settings
 from storage.clock import boot_ms
+from storage.scoped import split
 
 router = APIRouter(tags=["records"], route_class=StrictRoute)
 
@@ -30,6 +44,7 @@ ADMISSION_CODES: Final = (
     "invalid_tokens",
     "invalid_payload",
     "invalid_descriptor",
+    "invalid_geometry",
     "descriptor_too_large",
     "in_flight",
     "too_short",
@@ -39,6 +54,7 @@ ADMISSION_CODES: Final = (
     "low_space",
     "disabled",
     "stopped",
+    "over_quota",
 )
 UPLOAD_CODES: Final = (
     "length_mismatch",
@@ -49,6 +65,7 @@ UPLOAD_CODES: Final = (
     "record_committed",
     "component_complete",
     "upload_in_progress",
+    "spool_damaged",
 )
 
 
@@ -57,25 +74,38 @@ UPLOAD_CODES: Final = (
     summary="Ask to record a state",
     status_code=201,
     response_model=RecordResponse,
-    response_model_exclude_none=True,
+    response_model_exclude_unset=True,
+    openapi_extra=documented(RecordRequest),
     responses={
         200: {"description": "The prefix is held already.", "model": RecordResponse},
         201: {"description": "Admitted: send the components, then commit."},
         **responses(*JSON_BODY, *ADMISSION_CODES),
     },
 )
-async def admit(request: RecordRequest, cache: CacheDep, response: Response) -> RecordResponse:
+async def admit(http: Request, response: Response) -> RecordResponse:
     """Asked before the export, and answered at once, so that the caller pays only for what is kept.
 
     Every refusal has its own code; none of them is a fault of the caller's work: serving goes on
     without the recording.
     """
-    admitted = await cache.recordings.admit(await admission_request(request, cache.settings))
+    cache = cache_of(http)
+    request = await parsed(http, RecordRequest, LAYOUTS)
+    admitted = await cache.recordings.admit(
+        await admission_request(request, cache.settings, caller_of(http))
+    )
     if admitted.verdict is Admission.ALREADY_RECORDED:
         response.status_code = 200
         return RecordResponse(admission="already_recorded", state_id=admitted.state_id)
     response.headers["Location"] = f"/v1/records/{admitted.state_id}"
-    return RecordResponse(admission="admitted", state_id=admitted.state_id, ttl_ms=admitted.ttl_ms)
+    return RecordResponse(
+        admission="admitted",
+        state_id=admitted.state_id,
+        ttl_ms=admitted.ttl_ms,
+        layouts=[
+            BlockLayout(name=name, window_rows=rows, block_count=count)  # type: ignore[arg-type]
+            for name, (rows, count) in admitted.layouts.items()
+        ],
+    )
 
 
 @router.put(
@@ -165,13 +195,13 @@ async def commit(
 ) -> RecordStatus:
     """Makes the state visible to lookups once every block is durable. Committing twice is once."""
     wait_s = wait_preference(request, MOST_WAIT_S)
-    durable = await cache.recordings.commit(state_id, wait_s)
+    found = await cache.recordings.commit(state_id, wait_s)
     if wait_s:
         response.headers["Preference-Applied"] = f"wait={wait_s:g}"
-    if not durable:
+    if found.recording is not None:
         response.status_code = 202
         response.headers["Location"] = f"/v1/records/{state_id}"
-    return await _status(state_id, cache)
+    return _status(found)
 
 
 @router.get(
@@ -182,7 +212,7 @@ async def commit(
 )
 async def status(state_id: StateId, cache: CacheDep) -> RecordStatus:
     """`recording`, `committing`, `live` or `quarantined`; 404 once it is gone."""
-    return await _status(state_id, cache)
+    return _status(await cache.recordings.status_of(state_id))
 
 
 @router.delete(
@@ -198,33 +228,32 @@ async def abort(state_id: StateId, cache: CacheDep) -> Response:
     return Response(status_code=204)
 
 
-async def admission_request(request: RecordRequest, settings: Any) -> AdmissionRequest:
+async def admission_request(
+    request: RecordRequest, settings: Settings, caller: Caller
+) -> AdmissionRequest:
     """The engine's form of what the client asks."""
-    (candidate,) = await views.candidates([request], settings)
+    (candidate,) = await views.candidates([request], settings, caller)
     return AdmissionRequest(
         namespace=candidate.namespace,
         tokens=candidate.tokens,
         kind=request.kind,
         components=views.announced(request.components),
         kv_descriptor=request.kv_descriptor,
+        geometry={str(name): layout for name, layout in (request.geometry or {}).items()},
         page_id=request.page_id,
         replace=request.replace,
         ttl_ms=None if request.ttl_s is None else request.ttl_s * 1000,
     )
 
 
-async def _status(state_id: str, cache: CacheDep) -> RecordStatus:
-    found = await cache.recordings.status_of(state_id)
-    components = (
-        found.recording.components if found.recording is not None else cache.desk.state(state_id)[2]
-    )
+def _status(found: Standing) -> RecordStatus:
     expires = None
     if found.recording is not None and not found.committing:
         expires = max(0, found.recording.deadline_boot_ms - boot_ms())
     return RecordStatus(
         **views.state(found.state).model_dump(),
-        namespace=found.namespace,
+        namespace=split(found.namespace)[1],
         status="committing" if found.committing else found.state.status,  # type: ignore[arg-type]
-        components=views.components(components),
+        components=views.components(found.components),
         expires_in_ms=expires,
     )

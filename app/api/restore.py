@@ -6,12 +6,14 @@ from typing import Any
 
 from fastapi import APIRouter, Request, Response
 
-from app.api import fields, views
-from app.api.access import cache_of
-from app.api.intake import StrictRoute, documented, parsed
+from app.api import blocks, fields, views
+from app.api.access import cache_of, caller_of
+from app.api.intake import StrictRoute, documented, parsed, takes_zstd
 from app.api.outflow import ByteStream
 from app.api.problems import JSON_BODY, responses
 from app.api.schemas.cache import RestoreRequest
+from app.api.states import encoded
+from app.engine.encoded import Encoded
 from app.engine.restoring import Missed
 
 router = APIRouter(tags=["cache"], route_class=StrictRoute)
@@ -19,7 +21,8 @@ router = APIRouter(tags=["cache"], route_class=StrictRoute)
 _HEADERS: dict[str, Any] = {
     "Statehold-State": {
         "description": "Structured field item: the state id, with `page-id`, `kind`, "
-        "`token-count`, `logical-bytes`, `entries` (components), `blocks` and `candidate` (index).",
+        "`token-count`, `logical-bytes`, `entries` (components), `blocks` and `candidate` (index); "
+        "`truncated-from` where only the first `token-count` of so many tokens are given.",
         "schema": {"type": "string"},
     },
     "Statehold-Components": {
@@ -53,7 +56,8 @@ _HEADERS: dict[str, Any] = {
         200: {
             "description": "The components in order, one directly after the other.",
             "content": {
-                "application/octet-stream": {"schema": {"type": "string", "format": "binary"}}
+                "application/octet-stream": {"schema": {"type": "string", "format": "binary"}},
+                **blocks.STREAM,
             },
             "headers": _HEADERS,
         },
@@ -78,23 +82,35 @@ _HEADERS: dict[str, Any] = {
     },
 )
 async def restore(http: Request) -> Response:
-    """The body is the components in wire order (`full`, `kv`, `recurrent`, `logits`).
+    """The body is the components in wire order (`full`, `kv`, `recurrent`, `logits`), or with
+    `blocks` their blocks as they are stored.
 
-    Every byte is verified before it is sent. A state that fails is quarantined, and the same call
+    With `Accept-Encoding: zstd` the body comes zstd-encoded where it is stored that way. Every byte is
+    verified before it is sent. A state that fails is quarantined, and the same call
     goes on to the next shorter prefix, then to the next candidate. If a fault shows only while a
     large state is being sent, the connection is closed before the announced length: ask again.
     """
     cache = cache_of(http)
     request = await parsed(http, RestoreRequest)
-    candidates = await views.candidates(request.candidates, cache.settings)
-    found = await cache.restorer.restore(candidates, request.accept_kinds)
+    candidates = await views.candidates(request.candidates, cache.settings, caller_of(http))
+    found = await cache.restorer.restore(
+        candidates,
+        request.accept_kinds,
+        truncate=request.allow_truncated,
+        selection=None if request.blocks is None else await views.selection(request.blocks),
+        encode=request.blocks is None and takes_zstd(http),
+    )
     if isinstance(found, Missed):
         return Response(status_code=204, headers=fields.of_miss(found.misses, found.lookup_ms))
+    if request.blocks is not None:
+        return blocks.stream(cache, found)
+    if isinstance(found.opened, Encoded):
+        return encoded(cache, found, fields.of_state(found))
     parts = found.opened.manifest.parts
     return ByteStream(
         cache.restorer.stream(found, [(part.name, 0, part.raw_bytes) for part in parts]),
         sum(part.raw_bytes for part in parts),
         lambda: cache.restorer.close(found),
-        headers=fields.of_state(found),
+        headers={**fields.of_state(found), **fields.VARY},
         idle_timeout_s=cache.settings.idle_timeout_s,
     )

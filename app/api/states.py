@@ -9,11 +9,12 @@ from fastapi import APIRouter, Header, Path, Request, Response
 
 from app.api import fields, views
 from app.api.access import CacheDep, StateId
-from app.api.intake import StrictRoute
+from app.api.intake import StrictRoute, takes_zstd
 from app.api.outflow import ByteStream
 from app.api.problems import ApiProblem, responses
 from app.api.schemas.common import UUID_PATTERN, Component, ComponentName, State
 from app.engine.cache import Cache
+from app.engine.encoded import Encoded
 from app.engine.manifest import Part
 from app.engine.restoring import Reading
 
@@ -46,7 +47,7 @@ class StateWithComponents(State):
 async def show(state_id: StateId, cache: CacheDep) -> StateWithComponents:
     """What a state is made of. Reading it does not count as use and holds nothing."""
     row = cache.restorer.readable(state_id, None)
-    _, _, components, _ = cache.desk.state(state_id)
+    _, _, components, *_ = cache.desk.state(state_id)
     return StateWithComponents(
         **views.state(row).model_dump(),
         components=views.components(components),
@@ -91,13 +92,20 @@ async def _component(
 ) -> Response:
     """`Range` takes one range, also a suffix; `If-Range` and `If-None-Match` take the ETag.
 
-    Every byte is verified before it is sent. Without a lease the state is held for the response.
+    With `Accept-Encoding: zstd` a whole component comes zstd-encoded where it is stored that way; HEAD
+    and ranges are of the plain bytes. Every byte is verified before it is sent. Without a lease the
+    state is held for the response.
     """
-    lease_id = _lease_id(lease)
+    lease_id = lease_id_of(lease)
     # What decides the status is known from the metadata; no block is read for a 304 or a HEAD.
     row = cache.restorer.readable(state_id, lease_id)
     part = await cache.restorer.part(row, name)
-    headers = {"ETag": fields.etag(part), "Accept-Ranges": "bytes", **fields.NO_STORE}
+    headers = {
+        "ETag": fields.etag(part),
+        "Accept-Ranges": "bytes",
+        **fields.NO_STORE,
+        **fields.VARY,
+    }
     if _matches(request.headers.get("if-none-match"), headers["ETag"]):
         return Response(status_code=304, headers=headers)
     start, end, partial = _range(request, part, headers["ETag"])
@@ -113,7 +121,13 @@ async def _component(
                 "Content-Type": "application/octet-stream",
             },
         )
-    reading = await cache.restorer.read(state_id, name, lease_id, start, end)
+    reading = await cache.restorer.read(
+        state_id, lease_id, [(name, start, end)], encode=not partial and takes_zstd(request)
+    )
+    if isinstance(reading.opened, Encoded):
+        # Other bytes, so another strong ETag.
+        headers["ETag"] = f'{headers["ETag"][:-1]}-zstd"'
+        return encoded(cache, reading, headers)
     return _stream(cache, reading, name, start, end, status, headers)
 
 
@@ -130,6 +144,17 @@ router.head(
     responses=_COMPONENT_RESPONSES,
     operation_id="head_component",
 )(_component)
+
+
+def encoded(cache: Cache, reading: Reading, headers: dict[str, str]) -> Response:
+    """A reading that goes out zstd-encoded."""
+    return ByteStream(
+        cache.restorer.stream(reading),
+        reading.stream_bytes,
+        lambda: cache.restorer.close(reading),
+        headers={**headers, **fields.ENCODED},
+        idle_timeout_s=cache.settings.idle_timeout_s,
+    )
 
 
 def _stream(
@@ -151,7 +176,12 @@ def _stream(
     )
 
 
-def _lease_id(value: str | None) -> str | None:
+def lease_id_of(value: str | None) -> str | None:
+    """The lease that the header names.
+
+    Raises:
+        ApiProblem: it cannot be one.
+    """
     if value is None:
         return None
     lease_id = value.strip().strip('"')
@@ -163,7 +193,7 @@ def _lease_id(value: str | None) -> str | None:
 def _matches(value: str | None, etag: str) -> bool:
     if value is None:
         return False
-    tags = [tag.strip().removeprefix("W/") for tag in value.split(",")]
+    tags = [tag.strip().removeprefix("W/").replace('-zstd"', '"') for tag in value.split(",")]
     return "*" in tags or etag in tags
 
 

@@ -1,13 +1,16 @@
-"""POST /admin/v1/evictions: by id, by namespace, or down to a target."""
+"""POST /admin/v1/evictions: of named states, or by a choice; for real, or to see what would go."""
 
 from __future__ import annotations
 
-from fastapi import APIRouter
+import asyncio
 
-from app.api.access import CacheDep
+from fastapi import APIRouter, Response
+
+from app.api.access import CacheDep, CallerDep
 from app.api.intake import StrictRoute
 from app.api.problems import JSON_BODY, responses
-from app.api.schemas.admin import EvictionRequest, EvictionResponse
+from app.api.schemas.evictions import EvictionRequest, EvictionResponse
+from app.engine.evicting import Choice, Evicted
 
 router = APIRouter(tags=["admin"], route_class=StrictRoute)
 
@@ -18,22 +21,46 @@ router = APIRouter(tags=["admin"], route_class=StrictRoute)
     response_model=EvictionResponse,
     responses=responses(
         *JSON_BODY,
+        "invalid_namespace",
         "state_not_found",
         "namespace_not_found",
         "busy",
         "low_space",
+        "stopped",
     ),
 )
-async def evict(request: EvictionRequest, cache: CacheDep) -> EvictionResponse:
-    """States that somebody reads under a lease are kept and named.
+async def evict(request: EvictionRequest, cache: CacheDep, caller: CallerDep) -> Response:
+    """States that somebody reads under a lease, and those that are pinned, are kept and named.
 
-    By ids it is all or nothing as to existence: if one id is no live state, nothing goes.
+    By ids it is all or nothing as to existence: if one id is no live state, nothing goes. Otherwise the
+    least recently used go first. With `target_bytes` quarantined states go too, when nothing in service is
+    left to. A token that is bound to a tenant or to namespaces means its own in all of this.
+
+    It goes in small rounds, so that requests of others go between, and on to its end whether or not
+    anybody waits for the answer. The same request as a dry run says beforehand what would go and how many
+    bytes that frees.
     """
     if request.state_ids is not None:
-        result = await cache.desk.evict_ids(request.state_ids)
-    elif request.target_bytes is not None:
-        result = await cache.desk.evict_to(request.target_bytes, request.namespace)
+        found = await cache.evictions.of_states(request.state_ids, caller, dry_run=request.dry_run)
     else:
-        assert request.namespace is not None
-        result = await cache.desk.evict_namespace(request.namespace)
-    return EvictionResponse(evicted=list(result.dropped), kept_leased=list(result.kept_leased))
+        choice = Choice(
+            request.namespace, request.tenant, request.target_bytes, request.untouched_for_s
+        )
+        found = await cache.evictions.of(choice, caller, dry_run=request.dry_run)
+    # Up to 30,000 ids.
+    body = await asyncio.to_thread(_body, found, dry_run=request.dry_run)
+    return Response(body, media_type="application/json")
+
+
+def _body(found: Evicted, *, dry_run: bool) -> str:
+    return EvictionResponse(
+        dry_run=dry_run,
+        evicted=list(found.evicted),
+        evicted_count=found.evicted_count,
+        kept_leased=list(found.kept_leased),
+        kept_leased_count=found.kept_leased_count,
+        kept_pinned=list(found.kept_pinned),
+        kept_pinned_count=found.kept_pinned_count,
+        freed_bytes=found.freed_bytes,
+        more=found.more,
+    ).model_dump_json()

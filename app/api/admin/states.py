@@ -1,46 +1,17 @@
-"""/admin/v1/states: every state of any status, and its way into quarantine and out."""
+"""/admin/v1/states/{id}: a state of any status, and its way into quarantine and out."""
 
 from __future__ import annotations
 
-from typing import Annotated
-
-from fastapi import APIRouter, Query, Response
+from fastapi import APIRouter, Response
 
 from app.api import views
-from app.api.access import CacheDep, StateId
+from app.api.access import CacheDep, CallerDep, StateId
 from app.api.intake import StrictRoute
 from app.api.problems import JSON_BODY, responses
-from app.api.schemas.admin import QuarantineRequest, StateDetail, StateList
-from app.api.schemas.common import UUID_PATTERN, Kind, Status
+from app.api.schemas.admin import QuarantineRequest, StateDetail
 from app.engine.cache import Cache
 
 router = APIRouter(tags=["admin"], route_class=StrictRoute)
-
-
-@router.get(
-    "/admin/v1/states",
-    summary="List states",
-    response_model=StateList,
-    responses=responses("invalid_request"),
-)
-async def listing(
-    cache: CacheDep,
-    namespace: Annotated[str | None, Query(description="Of this namespace only.")] = None,
-    status: Annotated[Status | None, Query(description="In this status only.")] = None,
-    kind: Annotated[Kind | None, Query(description="Of this kind only.")] = None,
-    after: Annotated[
-        str | None, Query(pattern=UUID_PATTERN, description="Those recorded behind this one.")
-    ] = None,
-    limit: Annotated[int, Query(ge=1, le=1000)] = 100,
-) -> StateList:
-    """In order of recording, a page at a time."""
-    rows = await cache.desk.states(
-        limit=limit, after=after, namespace=namespace, status=status, kind=kind
-    )
-    return StateList(
-        states=[views.state_info(row, name) for row, name in rows],
-        next=rows[-1][0].state_id if len(rows) == limit else None,
-    )
 
 
 @router.get(
@@ -65,10 +36,13 @@ async def show(state_id: StateId, cache: CacheDep) -> StateDetail:
         "quarantine_failed",
     ),
 )
-async def quarantine(state_id: StateId, request: QuarantineRequest, cache: CacheDep) -> StateDetail:
+async def quarantine(
+    state_id: StateId, request: QuarantineRequest, cache: CacheDep, caller: CallerDep
+) -> StateDetail:
     """Lookups pass it over from now on; its bytes stay as evidence."""
-    await cache.quarantine.put_in(state_id, request.reason)
-    return _detail(state_id, cache)
+    before = _detail(state_id, cache)
+    evidence = await cache.quarantine.put_in(state_id, request.reason, caller.token_id)
+    return before.model_copy(update={"status": "quarantined", "evidence": views.evidence(evidence)})
 
 
 @router.post(
@@ -81,13 +55,20 @@ async def quarantine(state_id: StateId, request: QuarantineRequest, cache: Cache
         "state_not_quarantined",
         "still_failing",
         "newer_recording",
+        "at_capacity",
         "busy",
+        "low_space",
+        "stopped",
     ),
 )
 async def release(state_id: StateId, cache: CacheDep) -> StateDetail:
-    """Every byte is read and verified first; a state that still fails stays where it is."""
+    """Every byte is read and verified first. A state that still fails stays where it is, and its evidence
+    says what was found. Limits on live states hold here too: others are evicted for it, as for a
+    recording.
+    """
+    before = _detail(state_id, cache)
     await cache.quarantine.release(state_id)
-    return _detail(state_id, cache)
+    return before.model_copy(update={"status": "live", "evidence": None})
 
 
 @router.delete(
@@ -95,7 +76,9 @@ async def release(state_id: StateId, cache: CacheDep) -> StateDetail:
     summary="Purge a quarantined state",
     status_code=204,
     response_class=Response,
-    responses=responses("invalid_request", "state_not_found", "state_not_quarantined", "busy"),
+    responses=responses(
+        "invalid_request", "state_not_found", "state_not_quarantined", "state_leased", "busy"
+    ),
 )
 async def purge(state_id: StateId, cache: CacheDep) -> Response:
     """Its evidence goes with it. A live state is evicted instead (`/admin/v1/evictions`)."""
@@ -104,10 +87,4 @@ async def purge(state_id: StateId, cache: CacheDep) -> Response:
 
 
 def _detail(state_id: str, cache: Cache) -> StateDetail:
-    row, namespace, components, evidence = cache.desk.state(state_id)
-    return StateDetail(
-        **views.state_info(row, namespace).model_dump(),
-        components=views.components(components),
-        kv_descriptor=views.descriptor(row),
-        evidence=None if evidence is None else views.evidence(evidence),
-    )
+    return views.state_detail(*cache.desk.state(state_id))

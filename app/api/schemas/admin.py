@@ -4,32 +4,61 @@ from __future__ import annotations
 
 from typing import Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
-from app.api.schemas.common import EXAMPLE_ID, Component, Mode, Model, Namespace, State, Status
+from app.api.schemas.common import (
+    EXAMPLE_DIGEST,
+    Component,
+    Mode,
+    Model,
+    State,
+    Status,
+    WriteAmplification,
+)
 
 
 class EvidenceInfo(Model):
     """Why a state is quarantined. Digests are BLAKE3-256 in hex."""
 
     failure_class: str = Field(examples=["block_damaged"])
-    reason: str
+    reason: str = Field(examples=["the bytes do not have their digest"])
     reported_by: Literal["service", "client", "operator"]
-    component: str | None
-    first_bad_block: int | None = Field(description="Index of the block in its component.")
-    expected_digest: str | None
-    actual_digest: str | None
-    lease_id: str | None
-    at_ms: int
+    component: str | None = Field(examples=["kv"])
+    first_bad_block: int | None = Field(
+        description="Index of the block in its component.", examples=[118]
+    )
+    expected_digest: str | None = Field(examples=[EXAMPLE_DIGEST])
+    actual_digest: str | None = Field(description="Of what was found, where it could be read.")
+    lease_id: str | None = Field(description="Under which a client reported it.")
+    client: str | None = Field(
+        description="Id of the access token of the client or operator who reported it; null where the "
+        "service found it or no token was needed."
+    )
+    at_ms: int = Field(description="When it went out of service.")
+    verified_at_ms: int | None = Field(description="Last verification since; null: none.")
+    intact: bool | None = Field(
+        description="Whether that one found every byte as recorded. The rest is then as it was before."
+    )
+
+
+class StatePin(Model):
+    """What keeps a state from being evicted."""
+
+    expires_at_ms: int | None = Field(description="Null: until it is taken away.")
+    reason: str = Field(examples=["system prompt of the launch"])
+    actor: str = Field(description="Who pinned it: a token id, or `open`.")
+    created_at_ms: int
 
 
 class StateInfo(State):
     """A state of any status."""
 
     namespace: str
+    tenant: str = Field(description='Whose; "" is the default tenant.')
     status: Status
     touched_at_ms: int = Field(description="Last use; flushed in batches.")
     hits: int
+    pin: StatePin | None = Field(description="Null: it is not pinned, or the pin has run out.")
 
 
 class StateDetail(StateInfo):
@@ -41,45 +70,19 @@ class StateDetail(StateInfo):
 
 
 class StateList(Model):
-    """A page of states in order of recording."""
+    """A page of states."""
 
     states: list[StateInfo]
-    next: str | None = Field(description="Give this as `after` for the next page; null at the end.")
+    next: str | None = Field(
+        description="Give this as `after`, with the same filters and order, for the next page; null "
+        "at the end. A page may be shorter than `limit`, or empty, and not be the last."
+    )
 
 
 class QuarantineRequest(Model):
     """Why an operator takes a state out of service."""
 
     reason: str = Field(min_length=1, max_length=500, examples=["suspected driver bug"])
-
-
-class EvictionRequest(Model):
-    """Exactly one of: ids, a whole namespace, or a target for the store or a namespace."""
-
-    state_ids: list[str] | None = Field(
-        None, min_length=1, max_length=1000, examples=[[EXAMPLE_ID]]
-    )
-    namespace: Namespace | None = Field(
-        None, description="Alone: all its states. With `target_bytes`: least recently used first."
-    )
-    target_bytes: int | None = Field(
-        None, ge=0, le=1 << 60, description="Evict until at most this many stored bytes are held."
-    )
-
-    @model_validator(mode="after")
-    def _one_way(self) -> EvictionRequest:
-        by_ids = self.state_ids is not None
-        by_rest = self.namespace is not None or self.target_bytes is not None
-        if by_ids == by_rest:
-            raise ValueError("give either state_ids, or namespace and/or target_bytes")
-        return self
-
-
-class EvictionResponse(Model):
-    """What went and what was kept because somebody reads it."""
-
-    evicted: list[str]
-    kept_leased: list[str]
 
 
 class ModeRequest(Model):
@@ -121,6 +124,7 @@ class Stats(Model):
     block_file_bytes: int
     wal_bytes: int
     free_disk_bytes: int
+    write_amplification: WriteAmplification
     counters: list[CounterInfo]
 
 
@@ -129,11 +133,18 @@ class Ready(Model):
 
     ready: bool
     degraded: list[str]
+    warnings: list[str] = Field(description="What is as it was set, but may not be meant.")
     mode: Mode
     sqlite_version: str
     workers: int
     free_disk_bytes: int
     recovered: dict[str, int | bool] = Field(description="What the last start found.")
+    instance: str | None = Field(
+        None,
+        description="The worker that answers, another one after each start: `statehold doctor` tells by it "
+        "whether it serves the data folder of the settings.",
+        examples=["9f86d081884c7d659a2feaa0c55ad015"],
+    )
 
 
 class Alive(Model):

@@ -6,6 +6,7 @@ from typing import Any, Literal
 
 from pydantic import Field, model_validator
 
+from app.api.schemas.blocks import BlocksWanted
 from app.api.schemas.common import EXAMPLE_ID, Component, ComponentName, Kind, Model, Prefix, State
 
 FailureClass = Literal[
@@ -20,24 +21,41 @@ FailureClass = Literal[
     "internal",
 ]
 
-_ACCEPT: Any = Field(
+ACCEPT_KINDS: Any = Field(
     default=["full_state", "kv_recurrent", "kv"],
     min_length=1,
     max_length=4,
+    fail_fast=True,
     description="Kinds the caller can import, in order of preference. `recurrent_only` is "
     "diagnostic and found only when named. A state of another kind is passed over for the next "
     "shorter prefix.",
 )
 
 
-class RestoreRequest(Model):
+class Query(Model):
     """Candidates in order: the first with a usable state wins."""
 
-    candidates: list[Prefix] = Field(min_length=1, max_length=64)
-    accept_kinds: list[Kind] = _ACCEPT
+    candidates: list[Prefix] = Field(min_length=1, max_length=64, fail_fast=True)
+    accept_kinds: list[Kind] = ACCEPT_KINDS
+    allow_truncated: bool = Field(
+        False,
+        description="Also take a `kv` state of a longer prefix, cut to the tokens it shares with the "
+        "candidate, where that is longer than any state that fits as it is. Attention KV of a causal "
+        "prefix does not depend on what follows.",
+    )
 
 
-class LookupRequest(RestoreRequest):
+class RestoreRequest(Query):
+    """What to find, and in which form to give it back."""
+
+    blocks: BlocksWanted | None = Field(
+        None,
+        description="Give the state back in the native block form (docs/native.md), without the "
+        "blocks that the client has.",
+    )
+
+
+class LookupRequest(Query):
     """What a restore asks, and whether to hold what is found."""
 
     acquire: bool = Field(
@@ -83,6 +101,11 @@ class LookupResponse(Model):
     hit: bool
     candidate: int | None = Field(None, description="Index of the candidate that won.")
     state: State | None = None
+    prefix_tokens: int | None = Field(
+        None,
+        description="With `allow_truncated`: only the rows of so many tokens are the candidate's; "
+        "restore gives those, `tokens` of the block form selects them.",
+    )
     components: list[Component] | None = Field(None, description="With `acquire`: in wire order.")
     lease: LeaseGrant | None = None
     misses: list[Miss] | None = None
