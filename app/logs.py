@@ -24,12 +24,18 @@ def configure(settings: Settings) -> None:
     render: list[structlog.typing.Processor] = (
         [structlog.processors.format_exc_info, structlog.processors.JSONRenderer()]
         if settings.log_json
-        else [structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty())]
+        # The default formatter shows local variables wherever `rich` happens to be installed.
+        else [
+            structlog.dev.ConsoleRenderer(
+                colors=sys.stderr.isatty(), exception_formatter=structlog.dev.plain_traceback
+            )
+        ]
     )
     structlog.configure(
         processors=[*shared, *render],
         wrapper_class=structlog.make_filtering_bound_logger(level),
-        logger_factory=structlog.WriteLoggerFactory(file=sys.stderr),
+        # The process's own, not one that somebody has put in its place for a while.
+        logger_factory=structlog.WriteLoggerFactory(file=sys.__stderr__),
         cache_logger_on_first_use=True,
     )
     handler = logging.StreamHandler(sys.stderr)
