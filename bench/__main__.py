@@ -8,10 +8,11 @@ import os
 import platform
 from importlib.metadata import version
 from pathlib import Path
+from typing import Any
 
 from pysqlite3 import dbapi2
 
-from bench import bare, lookups, transfers
+from bench import bare, conversation, lookups, payloads, peers, transfers
 from bench.load import measure
 
 
@@ -19,7 +20,7 @@ def main() -> None:
     """Parse the options and run."""
     parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
     parser.add_argument("--quick", action="store_true", help="smaller stores and payloads")
-    parser.add_argument("--only", choices=["lookups", "transfers", "big"])
+    parser.add_argument("--only", choices=["lookups", "transfers", "big", "peers"])
     parser.add_argument("--json", type=Path, help="write the figures to this file too")
     options = parser.parse_args()
     print(
@@ -32,10 +33,13 @@ def main() -> None:
         sizes = (1_000, 10_000) if options.quick else (1_000, 100_000)
         figures["lookups"] = _lookups(sizes, 1.0 if options.quick else 2.5)
     if options.only in (None, "transfers"):
-        payloads = (16 << 20,) if options.quick else (16 << 20, 256 << 20)
-        figures["transfers"] = [_transfers(size, 5) for size in payloads]
+        large = (16 << 20,) if options.quick else (16 << 20, 256 << 20)
+        figures["transfers"] = [_transfers(size, 5) for size in large]
     if options.only == "big" or (options.only is None and not options.quick):
         figures["big_upload"] = _big(2 << 30)
+        figures["many_uploads"] = [_many(8, 1 << 30, windows=windows) for windows in (False, True)]
+    if options.only in (None, "peers"):
+        figures["peers"] = _peers(quick=options.quick)
     if options.json:
         options.json.write_text(json.dumps(figures, indent=2))
 
@@ -113,6 +117,92 @@ def _big(size: int) -> dict[str, float]:
         f"{found['gb_per_s']:.2f} GB/s"
     )
     return found
+
+
+def _many(count: int, size: int, *, windows: bool) -> dict[str, float]:
+    found = transfers.many_uploads(count, size, windows=windows)
+    print(
+        f"\n{count} components of {size / (1 << 30):g} GiB at once"
+        f"{', in token windows' if windows else ''}: own memory {found['own_before_mib']:.0f} -> "
+        f"{found['peak_own_mib']:.0f} MiB, {found['peak_rss_mib']:.0f} MiB with mapped files; "
+        f"{found['gb_per_s']:.2f} GB/s"
+    )
+    return found
+
+
+def _peers(*, quick: bool) -> dict[str, object]:
+    print(
+        "\nThe same states in this service and in what could be used in its place, round by round"
+    )
+    subjects, absent = peers.available()
+    for line in (*absent, *(subject.remark for subject in subjects if subject.remark)):
+        print(f"  {line}")
+    rounds = 3 if quick else 5
+    sizes = (16 << 20,) if quick else (16 << 20, 64 << 20, 256 << 20)
+    found: dict[str, object] = {}
+    for size in sizes:
+        rows = peers.run(subjects, payloads.EIGHT_BILLION, size, rounds)
+        found[f"{size >> 20} MiB"] = rows
+        _peer_table(rows, size, rounds)
+    spoken = conversation.run(subjects, payloads.SMALL if quick else payloads.EIGHT_BILLION)
+    found["conversation"] = spoken
+    _conversation(spoken)
+    return found
+
+
+def _peer_table(rows: list[dict[str, Any]], size: int, rounds: int) -> None:
+    print(
+        f"\n{size >> 20} MiB, median (best) of {rounds} rounds; put is durable but for the limits\n"
+        f"  {'':16}{'put GB/s':>14}{'get GB/s':>16}   CPU s/GB put   get   "
+        "of loopback put   get   of faster redis put   get"
+    )
+    for row in rows:
+        shares = []
+        for other in ("loopback", "redis"):
+            for direction in ("put", "get"):
+                rate = f"{direction}_gb_per_s"
+                # Of Redis's two forms the faster one counts.
+                limit = max((r[rate] for r in rows if r["name"].startswith(other)), default=None)
+                share = row[f"{direction}_of_{other}"] = row[rate] / limit if limit else None
+                shares.append("-" if share is None else f"{share:.2f}")
+        print(
+            f"  {row['name']:16}"
+            f"{row['put_gb_per_s']:>7.2f} ({row['put_best_gb_per_s']:.2f})"
+            f"{row['get_gb_per_s']:>9.2f} ({row['get_best_gb_per_s']:.2f})"
+            f"{row['put_cpu_s_per_gb']:>15.2f}{row['get_cpu_s_per_gb']:>6.2f}"
+            f"{shares[0]:>18}{shares[1]:>6}{shares[2]:>22}{shares[3]:>6}"
+        )
+    for row in rows:
+        if "again_gb_per_s" in row:
+            ratio = row["again_of_put"] = row["again_gb_per_s"] / row["put_gb_per_s"]
+            print(
+                f"  {row['name']}: a put of what is held {row['again_gb_per_s']:.2f} GB/s = "
+                f"{ratio:.1f} x a first one"
+            )
+
+
+def _conversation(found: dict[str, Any]) -> None:
+    tokens, mib = found["tokens"], 1 << 20
+    print(
+        f"\nA conversation of {tokens[0]:,} tokens and {len(tokens) - 1} turns of "
+        f"{tokens[1] - tokens[0]:,}, {found['token_bytes'] >> 10} KiB a token, recorded whole after "
+        f"each: a turn has {found['turn_row_bytes'] / mib:.1f} MiB of new rows, the states together "
+        f"{found['whole_bytes'] / mib:,.0f} MiB"
+    )
+    for row in found["subjects"]:
+        grown = row["turn_stored_bytes"]
+        print(
+            f"  {row['name']:16}{sum(grown) / len(grown) / mib:>8.1f} MiB a turn = "
+            f"{sum(grown) / len(grown) / found['turn_row_bytes']:>5.2f} x its rows   "
+            f"{row['stored_bytes'] / mib:>7,.0f} MiB in all = "
+            f"{row['stored_bytes'] / found['whole_bytes']:.2f} x whole files   "
+            f"{sum(row['put_seconds'][1:]) / len(grown):.2f} s a turn"
+        )
+        if "write_amplification" in row:
+            print(
+                f"  {'':16}its own account: {row['accounted_bytes'] / mib:,.0f} MiB stored, "
+                f"write amplification {row['write_amplification']['ratio']:.3f}"
+            )
 
 
 if __name__ == "__main__":

@@ -15,7 +15,7 @@ from storage.blocks.codec import encode, footprint_bytes
 from storage.clock import boot_ms
 from storage.layout import DataFolder
 from storage.metadata import ownership, recordings, states
-from storage.rows import Limits, NewComponent, NewRecording
+from storage.rows import Arrival, Limits, NewComponent, NewRecording
 from storage.store import Store
 
 NAMESPACES = 100
@@ -93,11 +93,11 @@ def _write(store: Store, batch: list[NewRecording]) -> None:
                 state=row,
                 namespace_id=namespace,
                 ordinal=0,
-                first_seq=0,
+                seqs=[0],
                 blocks=[(block.digest, 1000, footprint_bytes(len(block.value)))],
                 limits=_LIMITS,
             )
-            states.set_component(connection, row, 0, digest=block.digest, upload=None)
+            states.finish_component(connection, recording.state, 0, Arrival(block.digest))
             recording = recordings.find(connection, new.state_id)
             assert recording is not None
             digest = seal(recording.state, recording.components, states.blocks(connection, row))

@@ -7,6 +7,7 @@ import multiprocessing
 import os
 import socket
 import tempfile
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -241,6 +242,86 @@ def big_upload(size: int) -> dict[str, float]:
         "growth_mib": (peak - before) / 1024,
         "gb_per_s": size / took / 1e9,
     }
+
+
+def many_uploads(count: int, size: int, *, windows: bool) -> dict[str, float]:
+    """Peak of the server's memory while so many components of `size` bytes arrive at once.
+
+    Args:
+        windows: with a geometry, so that each is gathered before it is cut.
+
+    `peak_own_mib` is memory of its own (RssAnon, sampled), `peak_rss_mib` the high-water mark with the
+    pages of its mapped files, which the page cache can take back.
+    """
+    part = payload(64 << 20, 1)
+    own: list[int] = []
+    with tempfile.TemporaryDirectory() as scratch:
+        server = Server(Path(scratch) / "data", warm=False)
+        server.start()
+        try:
+            record(server.port, 1, part[: 1 << 20])
+            before = _kib(server.pid, "RssAnon")
+            started = time.perf_counter()
+            clients = [
+                threading.Thread(target=_upload, args=(server.port, part, n, size, windows))
+                for n in range(count)
+            ]
+            for client in clients:
+                client.start()
+            while any(client.is_alive() for client in clients):
+                own.append(_kib(server.pid, "RssAnon"))
+                time.sleep(0.05)
+            took = time.perf_counter() - started
+            peak = _kib(server.pid, "VmHWM")
+            done = json.loads(
+                exchange(
+                    connection := connect(server.port),
+                    b"GET /admin/v1/stats HTTP/1.1\r\nHost: bench\r\n\r\n",
+                ).split(b"\r\n\r\n", 1)[1]
+            )
+            connection.close()
+            assert done["live"] == count + 1, "every upload was recorded"
+        finally:
+            server.stop()
+    return {
+        "uploads": count,
+        "bytes": size,
+        "windows": windows,
+        "own_before_mib": before / 1024,
+        "peak_own_mib": max(own) / 1024,
+        "peak_rss_mib": peak / 1024,
+        "gb_per_s": count * size / took / 1e9,
+    }
+
+
+def _upload(port: int, part: memoryview | bytes, number: int, size: int, windows: bool) -> None:
+    body: dict[str, object] = {
+        "namespace": "bench",
+        "tokens": [1000 + number],
+        "kind": "full_state",
+        "components": [{"name": "full", "bytes": size}],
+    }
+    if windows:
+        runs = [{"offset": n * (size // 64), "stride": 2048} for n in range(64)]
+        body["geometry"] = {"full": {"rows": size // 64 // 2048, "runs": runs}}
+    with connect(port) as connection:
+        admitted = exchange(connection, post("/v1/records", json.dumps(body).encode()))
+        state_id = json.loads(admitted.split(b"\r\n\r\n", 1)[1])["state_id"]
+        path = f"/v1/records/{state_id}"
+        connection.sendall(
+            f"PUT {path}/components/full HTTP/1.1\r\nHost: bench\r\n"
+            f"Content-Length: {size}\r\n\r\n".encode()
+        )
+        for n in range(size // len(part)):
+            shifted = (n * 8 + number) * 4099 % len(part)
+            connection.sendall(part[shifted:])
+            connection.sendall(part[:shifted])
+        assert b" 200 " in exchange(connection, b"")[:16]
+        commit = (
+            f"POST {path}/commit HTTP/1.1\r\nHost: bench\r\n"
+            "Prefer: wait=60\r\nContent-Length: 0\r\n\r\n"
+        )
+        assert b" 200 " in exchange(connection, commit.encode())[:16]
 
 
 def _kib(pid: int, name: str) -> int:
