@@ -9,28 +9,15 @@ from pathlib import Path
 
 import pytest
 
-from app.settings import Settings
+from app import settings_page
 from tests.support.server import Server
 
 _ROOT = Path(__file__).parents[1]
-_BEGIN = "<!-- settings: kept in step by tests/test_docs.py -->\n"
-_END = "<!-- end of settings -->"
 
 
-def settings_table() -> str:
-    """The table of settings as it must stand in docs/operations.md."""
-    lines = ["| name | default | what it sets |", "| --- | --- | --- |"]
-    for name, field in Settings.model_fields.items():
-        default = field.default
-        text = default.human_readable() if hasattr(default, "human_readable") else str(default)
-        lines.append(f"| `{name}` | `{text}` | {field.description} |")
-    return "\n".join(lines) + "\n"
-
-
-def test_the_table_of_settings_is_the_code_s() -> None:
-    page = (_ROOT / "docs/operations.md").read_text()
-    table = page.split(_BEGIN)[1].split(_END)[0]
-    assert table == settings_table()
+def test_the_page_of_settings_is_the_code_s() -> None:
+    page = (_ROOT / "docs/settings.md").read_text()
+    assert page == settings_page.page(), "run `python -m app.settings_page`"
 
 
 def test_the_readme_round_trip_works_as_pasted(server: Server, tmp_path: Path) -> None:
@@ -47,15 +34,36 @@ def test_the_readme_round_trip_works_as_pasted(server: Server, tmp_path: Path) -
         check=False,
     )
     assert done.returncode == 0, done.stderr
-    assert '"admission":"admitted"' in done.stdout
-    assert '"token_count":128' in done.stdout
-    assert done.stdout.rstrip().endswith("exact")
+    recorded, found, _, last = done.stdout.splitlines()  # each answer on a line of its own
+    assert '"admission":"admitted"' in recorded
+    assert '"token_count":128' in found
+    assert last == "exact"
 
 
 @pytest.mark.parametrize("page", sorted([_ROOT / "README.md", *(_ROOT / "docs").glob("*.md")]))
 def test_links_to_files_lead_somewhere(page: Path) -> None:
     for target in re.findall(r"\]\(([^)#:]+)\)", page.read_text()):
         assert (page.parent / target).exists(), f"{page.name} links to {target}"
+
+
+def test_the_kinds_that_are_accepted_unasked_are_in_the_guides() -> None:
+    from app.api.schemas.cache import Query
+
+    kinds = Query.model_fields["accept_kinds"].default
+    guide, explain = ((_ROOT / "docs" / f"{name}.md").read_text() for name in ("http", "explain"))
+    assert f"without it that is {', '.join(f'`{kind}`' for kind in kinds)}" in " ".join(
+        guide.split()
+    )
+    assert all(f"`{kind}`" in explain.split("## ")[0] for kind in kinds)
+
+
+def test_the_scope_of_explanations_is_in_their_guide() -> None:
+    from app.api.access import RIGHTS
+
+    right = RIGHTS["POST", "/v1/explain"]
+    assert right is not None
+    text = " ".join((_ROOT / "docs/explain.md").read_text().split())
+    assert f"It needs the scope `{right.scope}`" in text
 
 
 def test_every_problem_code_of_admission_is_in_the_guide() -> None:

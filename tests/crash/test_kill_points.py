@@ -11,12 +11,14 @@ import signal
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
 
 from storage.failpoints import POINTS
 from tests.conftest import ServerFactory
+from tests.support import native
 from tests.support.client import Client, code
 from tests.support.damage import checked
 from tests.support.server import Server
@@ -56,6 +58,36 @@ def _record(client: Client, ledger: Ledger, token: int, data: bytes) -> str:
     return state_id
 
 
+def _geometry(data: bytes) -> dict[str, Any]:
+    """One run of rows of 2 KiB: windows of 64 rows."""
+    return {"full": {"rows": len(data) // 2048, "runs": [{"offset": 0, "stride": 2048}]}}
+
+
+def _record_windows(client: Client, ledger: Ledger, token: int, data: bytes) -> None:
+    """A component that is gathered first and cut into token windows."""
+    ledger.begin(token, data)
+    client.record_full("ns", [token, 1, 2], data, geometry=_geometry(data))
+    ledger.committed(token)
+
+
+def _record_blocks(client: Client, ledger: Ledger, token: int, data: bytes) -> None:
+    """A component of which only the blocks are sent that the namespace does not have."""
+    ledger.begin(token, data)
+    geometry = _geometry(data)
+    admitted = client.admit(
+        "ns", [token, 1, 2], "full_state", {"full": len(data)}, geometry=geometry
+    )
+    path = f"/v1/records/{admitted.json()['state_id']}"
+    blocks = native.cut(data, geometry["full"])
+    digests = [native.digest(block).hex() for block in blocks]
+    wanted = client.post(f"{path}/components/full/need", json={"digests": digests}).json()["need"]
+    assert wanted == [1]
+    body = native.stream({seq: native.value(blocks[seq]) for seq in wanted})
+    assert client.put(f"{path}/components/full/blocks", content=body).status_code == 200
+    assert client.commit(admitted.json()["state_id"]).status_code == 200
+    ledger.committed(token)
+
+
 def _life(client: Client, ledger: Ledger) -> None:
     """One of everything: records, shared blocks, abort, eviction, quarantine and back, replacement."""
     first = _record(client, ledger, 1, noise(1))
@@ -80,6 +112,10 @@ def _life(client: Client, ledger: Ledger) -> None:
     client.post("/admin/v1/evictions", json={"state_ids": [sixth]})
     ledger.removed(6)
     _record(client, ledger, 7, noise(6))  # the blocks of what has just been reclaimed
+
+    _record_windows(client, ledger, 8, noise(8, 96 * 2048))
+    _record_windows(client, ledger, 9, noise(8, 96 * 2048) + noise(9, 32 * 2048))
+    _record_blocks(client, ledger, 10, noise(8, 96 * 2048) + noise(10, 32 * 2048))
 
     pending = client.admit("ns", [5, 1, 2], "full_state", {"full": 150_000}).json()["state_id"]
     client.upload(pending, "full", noise(5))
@@ -127,7 +163,7 @@ def test_a_kill_at_a_crash_point_loses_nothing_and_leaves_nothing(
     _all_is_well(start(), ledger)
 
 
-@pytest.mark.parametrize("count", [2, 3, 4])
+@pytest.mark.parametrize("count", [3, *(pytest.param(n, marks=pytest.mark.soak) for n in (2, 4))])
 @pytest.mark.parametrize(
     "point",
     ["own.after_commit", "blocks.after_commit", "publish.before_commit", "publish.after_commit"],
@@ -160,7 +196,7 @@ def test_a_kill_during_recovery_is_recovered_from(
 
 def test_every_crash_point_is_killed_at() -> None:
     """A point that no test reaches proves nothing: the parametrised tests above assert the kill."""
-    assert len(set(POINTS)) == len(POINTS) == 23
+    assert len(set(POINTS)) == len(POINTS) == 25
 
 
 def test_recordings_of_a_killed_server_end_at_once(start: ServerFactory) -> None:

@@ -5,6 +5,7 @@ That each status and code that any test meets is documented is checked in `tests
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,11 +14,12 @@ from typing import Any
 import pytest
 
 from app.api.problems import CODES
-from tests.support.client import Client
+from app.api.schemas.common import IN_WORDS
+from tests.support.client import Client, code
 from tests.support.documented import document
 
 _APP = Path(__file__).parents[2] / "app"
-TAGS = {"cache", "records", "leases", "admin", "system"}
+TAGS = {"cache", "records", "blocks", "leases", "admin", "system"}
 
 
 def operations() -> Iterator[tuple[str, dict[str, Any]]]:
@@ -40,6 +42,19 @@ def test_every_route_is_described(name: str, operation: dict[str, Any]) -> None:
             for code, example in answer["content"]["application/problem+json"]["examples"].items():
                 assert example["value"]["code"] == code
                 assert example["value"]["status"] == int(status) == CODES[code].status
+
+
+def test_every_pattern_is_said_in_words_where_it_is_not_met(client: Client) -> None:
+    found = set(re.findall(r'"pattern": ("(?:[^"\\]|\\.)*")', json.dumps(document())))
+    assert {json.loads(text) for text in found} == set(IN_WORDS)
+    for answer in (
+        client.get("/admin/v1/states/xyz"),
+        client.post("/admin/v1/jobs", json={"kind": "backup", "name": "../x"}),
+        client.post("/admin/v1/evictions", json={"state_ids": ["xyz"]}),
+    ):
+        assert code(answer) == (422, "invalid_request")
+        assert any(words in answer.json()["detail"] for words in IN_WORDS.values()), answer.text
+        assert "pattern" not in answer.json()["detail"]
 
 
 def test_every_tag_is_used_and_described() -> None:
@@ -74,6 +89,20 @@ def test_every_code_that_the_service_can_answer_is_in_the_table_and_on_a_route()
         .get("examples", {})
     }
     assert set(CODES) - everywhere == documented
+
+
+def test_every_answer_that_names_something_says_where_that_leads() -> None:
+    known = {operation["operationId"]: operation for _, operation in operations()}
+    links = [
+        (name, target)
+        for name, operation in operations()
+        for answer in operation["responses"].values()
+        for target in answer.get("links", {}).values()
+    ]
+    assert len(links) > 50
+    for name, target in links:
+        taken = {parameter["name"] for parameter in known[target["operationId"]]["parameters"]}
+        assert target["parameters"].keys() <= taken, name
 
 
 def test_request_bodies_have_examples_or_described_fields() -> None:

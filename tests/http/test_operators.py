@@ -164,61 +164,6 @@ def test_a_quarantined_state_is_purged_and_a_live_one_is_not(client: Client) -> 
     assert client.holds_nothing()
 
 
-# ---- eviction ------------------------------------------------------------------------------
-
-
-def test_eviction_by_id_is_all_or_nothing_as_to_existence(client: Client) -> None:
-    ids = [client.record_full("ns", [n], b"x") for n in range(3)]
-    unknown = "01938c0d-e000-7000-8000-000000000000"
-    answer = client.post("/admin/v1/evictions", json={"state_ids": [ids[0], unknown]})
-    assert code(answer) == (404, "state_not_found")
-    assert client.stats()["live"] == 3
-    answer = client.post("/admin/v1/evictions", json={"state_ids": ids[:2]})
-    assert answer.json() == {"evicted": ids[:2], "kept_leased": []}
-    assert client.stats()["live"] == 1
-
-
-def test_eviction_of_a_namespace_takes_all_but_the_leased(client: Client) -> None:
-    ids = [client.record_full("ns", [n], b"x") for n in range(70)]
-    client.record_full("other", [1], b"x")
-    client.lookup("ns", [3], acquire=True)
-    answer = client.post("/admin/v1/evictions", json={"namespace": "ns"}).json()
-    assert sorted(answer["evicted"]) == sorted(set(ids) - {ids[3]})
-    assert answer["kept_leased"] == [ids[3]]
-    assert client.stats()["live"] == 2
-    assert code(client.post("/admin/v1/evictions", json={"namespace": "?"})) == (
-        404,
-        "namespace_not_found",
-    )
-
-
-def test_eviction_to_a_target_takes_the_least_recently_used(client: Client) -> None:
-    data = [bytes([n]) * 9 + str(n).encode() * 50_000 for n in range(10)]
-    for n in range(10):
-        client.record_full("ns", [n], data[n])
-        time.sleep(0.002)
-    client.restore("ns", [0])
-    held = client.stats()["stored_bytes"]
-    target = held // 2
-    client.post("/admin/v1/evictions", json={"target_bytes": target})
-    assert client.stats()["stored_bytes"] <= target
-    assert client.lookup("ns", [0])["hit"] is True
-    assert client.lookup("ns", [1])["hit"] is False
-    assert client.lookup("ns", [9])["hit"] is True
-    client.post("/admin/v1/evictions", json={"target_bytes": 0})
-    assert client.holds_nothing()
-
-
-def test_tombstones_are_bounded(start: ServerFactory) -> None:
-    server = start(tombstones=5)
-    with Client(server.url) as client:
-        for n in range(9):
-            client.record_full("ns", [n], b"x")
-        client.post("/admin/v1/evictions", json={"namespace": "ns"})
-        reasons = [client.lookup("ns", [n])["misses"][0]["reason"] for n in range(9)]
-    assert reasons == ["never_seen"] * 4 + ["evicted_recently"] * 5
-
-
 # ---- health and figures --------------------------------------------------------------------
 
 

@@ -391,6 +391,7 @@ def test_a_multipart_call_that_is_not_whole_leaves_nothing(
         ("text/plain", b"x", (400, "invalid_multipart")),
         ("multipart/form-data", b"x", (400, "invalid_multipart")),
         ("multipart/form-data; boundary=b", b"", (400, "invalid_multipart")),
+        ("multipart/form-data; boundary=" + 300 * "x", b"", (400, "invalid_multipart")),
         ("multipart/form-data; boundary=b", b"--b\r\n\r\n", (400, "invalid_multipart")),
         (
             "multipart/form-data; boundary=b",

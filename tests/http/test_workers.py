@@ -176,6 +176,6 @@ def test_a_second_server_on_the_same_folder_is_refused(pair: Server) -> None:
     second = Server(pair.data)
     second.launch()
     assert second.wait() == 3
-    assert "another server is using the data folder" in second.logged()
+    assert "another server or a compaction is using it" in second.logged()
     with _fresh(pair) as client:
         assert code(client.get("/nope")) == (404, "not_found")

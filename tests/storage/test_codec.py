@@ -5,7 +5,10 @@ from __future__ import annotations
 import os
 import random
 import struct
+import threading
 import tracemalloc
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -40,12 +43,26 @@ def _f32(size: int) -> bytes:
     return np.random.default_rng(1).normal(size=size // 4).astype(np.float32).tobytes()
 
 
+def _bf16(size: int) -> bytes:
+    upper = np.frombuffer(_f32(2 * size), dtype=np.uint16)[1::2]
+    return bytes(upper.tobytes())
+
+
+def _f16_of_four_octaves(size: int) -> bytes:
+    chance = np.random.default_rng(1)
+    numbers = chance.uniform(1, 2, size // 2) * 2.0 ** chance.integers(-1, 3, size // 2)
+    signed = (numbers * chance.choice([-1, 1], size // 2)).astype(np.float16)
+    return bytes(signed.tobytes())
+
+
 SAMPLES = {
     "noise": (os.urandom(300_000), 0),
     "zeros": (bytes(300_000), 1),
     "text": (b"the quick brown fox " * 9_000, 1),
-    "f16": (_f16(300_000), 2),
-    "f16 and an odd tail": (_f16(300_000) + b"x", 2),
+    "bf16": (_bf16(300_000), 2),
+    "bf16 and an odd tail": (_bf16(300_000) + b"x", 2),
+    "f16": (_f16(300_000), 4),
+    "f16 and seven more": (_f16(300_000) + b"xyzabcd", 4),
     "f32": (_f32(300_000), 3),
     "f32 and three more": (_f32(300_000) + b"xyz", 3),
     "one byte": (b"x", 0),
@@ -97,9 +114,11 @@ def test_any_bytes_come_back(raw: bytes) -> None:
     assert bytes(decode(block.value, block.digest, len(raw))) == raw
 
 
-@given(st.integers(1, 70_000), st.sampled_from([2, 4]), st.integers(0, 3))
-def test_elements_of_any_count_and_alignment_come_back(size: int, width: int, shift: int) -> None:
-    raw = (_f16 if width == 2 else _f32)(80_000)[shift : shift + size]
+@given(st.integers(1, 70_000), st.sampled_from([_f16, _bf16, _f32]), st.integers(0, 3))
+def test_elements_of_any_count_and_alignment_come_back(
+    size: int, numbers: Callable[[int], bytes], shift: int
+) -> None:
+    raw = numbers(80_000)[shift : shift + size]
     block = encode(raw, generation=0)
     assert bytes(decode(block.value, block.digest, len(raw))) == raw
 
@@ -111,7 +130,7 @@ def test_a_block_that_does_not_shrink_is_stored_from_where_it_lies() -> None:
     assert block.value is buffer
 
 
-@pytest.mark.parametrize("name", ["noise", "f16", "f32", "text"])
+@pytest.mark.parametrize("name", ["noise", "bf16", "f16", "f32", "text"])
 def test_a_flipped_bit_anywhere_is_found_without_decoding(name: str) -> None:
     raw, _ = SAMPLES[name]
     block = encode(raw, generation=7)
@@ -126,7 +145,7 @@ def test_a_flipped_bit_anywhere_is_found_without_decoding(name: str) -> None:
                 check(bad, block.digest, len(raw))
 
 
-@pytest.mark.parametrize("name", ["noise", "f16", "f32", "text"])
+@pytest.mark.parametrize("name", ["noise", "bf16", "f16", "f32", "text"])
 def test_a_flipped_bit_is_never_decoded_to_other_bytes(name: str) -> None:
     raw, _ = SAMPLES[name]
     block = encode(raw, generation=7)
@@ -141,7 +160,7 @@ def test_a_flipped_bit_is_never_decoded_to_other_bytes(name: str) -> None:
             continue
 
 
-@pytest.mark.parametrize("name", ["noise", "f16", "text"])
+@pytest.mark.parametrize("name", ["noise", "bf16", "f16", "text"])
 def test_a_value_cut_short_or_with_more_behind_is_refused(name: str) -> None:
     raw, _ = SAMPLES[name]
     block = encode(raw, generation=0)
@@ -187,7 +206,7 @@ def test_planes_that_lie_about_their_length_are_refused(lengths: tuple[int, int]
         decode(value, digest, 1000)
 
 
-@pytest.mark.parametrize(("at", "byte"), [(4, 2), (4, 0), (5, 4), (5, 255), (6, 1)])
+@pytest.mark.parametrize(("at", "byte"), [(4, 2), (4, 0), (5, 5), (5, 255), (6, 1)])
 def test_an_unknown_version_or_codec_is_refused_even_with_a_fitting_checksum(
     at: int, byte: int
 ) -> None:
@@ -199,7 +218,7 @@ def test_an_unknown_version_or_codec_is_refused_even_with_a_fitting_checksum(
         check(_sealed(bytes(value)), block.digest, block.raw_bytes)
 
 
-@pytest.mark.parametrize(("at", "byte", "word"), [(4, 2, "version"), (5, 4, "codec")])
+@pytest.mark.parametrize(("at", "byte", "word"), [(4, 2, "version"), (5, 5, "codec")])
 def test_what_a_newer_writer_left_is_named_as_unsupported(at: int, byte: int, word: str) -> None:
     block = encode(b"some bytes", generation=0)
     value = bytearray(block.value)
@@ -218,8 +237,9 @@ def test_a_full_raw_block_fills_whole_pages() -> None:
 SMALL = {
     0: os.urandom(120),
     1: b"the quick brown fox " * 20,
-    2: _f16(600),
+    2: _bf16(600) + b"x",
     3: _f32(1200) + b"xyz",
+    4: _f16_of_four_octaves(800) + b"xyzab",
 }
 
 
@@ -288,7 +308,7 @@ def test_a_changed_payload_is_refused_even_with_a_fitting_checksum(codec: int) -
 
 
 @settings(max_examples=400)
-@given(st.integers(0, 5), st.integers(0, 40), st.binary(max_size=120))
+@given(st.integers(0, 6), st.integers(0, 40), st.binary(max_size=120))
 def test_any_payload_under_a_fitting_header_is_damage_and_no_other_error(
     codec: int, raw_bytes: int, payload: bytes
 ) -> None:
@@ -344,6 +364,188 @@ def test_a_length_that_lies_in_header_and_manifest_alike_gives_no_bytes(
     struct.pack_into("<Q", value, 8, lie)
     with pytest.raises(BlockDamaged):
         decode(_sealed(bytes(value)), block.digest, lie)
+
+
+# ---- written by hand from the format's description ------------------------------------------
+
+
+def _planes(raw: bytes, width: int) -> bytes:
+    """The payload of codec 2 or 3, every second plane as a frame."""
+    whole = len(raw) // width * width
+    planes = [raw[:whole][index::width] for index in range(width)]
+    stored = [
+        zstandard.ZstdCompressor(level=3).compress(plane) if index % 2 else plane
+        for index, plane in enumerate(planes)
+    ]
+    return struct.pack(f"<{width}I", *map(len, stored)) + b"".join(stored) + raw[whole:]
+
+
+def _words(raw: bytes, framed: bool) -> bytes:
+    """The payload of codec 4, word by word."""
+    quarter = len(raw) // 8
+    words = struct.unpack_from(f"<{4 * quarter}H", raw)
+    last = words[3 * quarter :]
+    kept = []
+    for index, word in enumerate(words[: 3 * quarter]):
+        other = last[index % quarter]
+        piece = (other >> 7, other >> 3, (other & 7) << 1 | other >> 15)[index // quarter] & 15
+        kept.append(word & 0x87FF | piece << 11)
+    nibbles = [word >> 11 & 15 for word in words]
+    half = 2 * quarter
+    plane = bytes(nibbles[k] | nibbles[k + half] << 4 for k in range(half))
+    if framed:
+        plane = zstandard.ZstdCompressor(level=3).compress(plane)
+    return struct.pack(f"<{3 * quarter}H", *kept) + raw[8 * quarter :] + plane
+
+
+@pytest.mark.parametrize("size", [0, 1, 7, 8, 9, 15, 16, 4001, 40_007])
+def test_values_made_from_the_description_alone_are_read(size: int) -> None:
+    raw = (_f16(40_000) + b"leftovr")[-size:] if size else b""
+    digest = blake3(raw).digest()
+    payloads = [
+        (0, raw),
+        (1, zstandard.ZstdCompressor(level=19).compress(raw)),
+        (2, _planes(raw, 2)),
+        (3, _planes(raw, 4)),
+        (4, _words(raw, framed=False)),
+        (4, _words(raw, framed=True)),
+    ]
+    for codec, payload in payloads:
+        value = _forged(codec, size, digest, payload)
+        check(value, digest, size)
+        assert bytes(decode(value, digest, size)) == raw, codec
+
+
+def test_counting_numbers_shrink_in_every_plane() -> None:
+    """No histogram shows it: every value of the lowest byte is as frequent as the others."""
+    raw = np.arange(50_000, dtype=np.int32).tobytes()
+    assert encode(raw, generation=0).value_bytes < len(raw) // 100
+
+
+def test_words_are_written_as_described() -> None:
+    raw = _f16(30_000) + b"xyz"
+    block = encode(raw, generation=0)
+    assert block.value[5] == 4
+    kept = 30_000 // 8 * 6 + 3
+    value = bytes(block.value)
+    expected = _words(raw, framed=False)
+    assert value[HEADER_BYTES : HEADER_BYTES + kept] == expected[:kept]
+    assert zstandard.decompress(value[HEADER_BYTES + kept :]) == expected[kept:]
+
+
+@pytest.mark.parametrize("bits", [0x0000, 0xFFFF, 0x7800, 0x8000, 0x0400, 0x7C00, 0x7E01])
+def test_every_bit_of_a_word_keeps_its_place(bits: int) -> None:
+    words = np.arange(1 << 16, dtype=np.uint16) ^ np.uint16(bits)
+    raw = words.tobytes()
+    digest = blake3(raw).digest()
+    for framed in (False, True):
+        value = _forged(4, len(raw), digest, _words(raw, framed))
+        assert bytes(decode(value, digest, len(raw))) == raw
+
+
+@pytest.mark.parametrize("damage", ["cut", "longer", "shorter", "another", "bomb", "nothing"])
+def test_a_damaged_plane_of_exponents_is_refused_and_the_next_block_is_read(damage: str) -> None:
+    raw = _f16(80_000)
+    block = encode(raw, generation=0)
+    kept = bytes(block.value[HEADER_BYTES : HEADER_BYTES + 60_000])
+    frame = bytes(block.value[HEADER_BYTES + 60_000 :])
+    pack = zstandard.ZstdCompressor().compress
+    bad = {
+        "cut": frame[: len(frame) // 2],
+        "longer": frame + b"x",
+        "shorter": pack(bytes(19_999)),
+        "another": pack(bytes(20_000)),
+        "bomb": pack(bytes(64 << 20)),
+        "nothing": b"",
+    }[damage]
+    digest = block.digest
+    assert _peak_bytes(_forged(4, 80_000, digest, kept + bad), digest, 80_000) < 4 << 20
+    assert bytes(decode(block.value, digest, 80_000)) == raw
+
+
+@pytest.mark.parametrize("codec", [2, 3])
+@pytest.mark.parametrize("damage", ["cut", "longer", "shorter", "another", "bomb", "nothing"])
+def test_a_damaged_byte_plane_is_refused_and_the_next_block_is_read(
+    codec: int, damage: str
+) -> None:
+    width = 2 * (codec - 1)
+    raw = {2: _bf16, 3: _f32}[codec](20_000 * width) + b"x"
+    block = encode(raw, generation=0)
+    assert block.value[5] == codec
+    payload = bytes(block.value[HEADER_BYTES:])
+    *lengths, last = struct.unpack_from(f"<{width}I", payload)
+    frame = payload[-last - 1 : -1]
+    pack = zstandard.ZstdCompressor().compress
+    bad = {
+        "cut": frame[: len(frame) // 2],
+        "longer": frame + b"x",
+        "shorter": pack(bytes(19_999)),
+        "another": pack(bytes(20_000)),
+        "bomb": pack(bytes(64 << 20)),
+        "nothing": b"",
+    }[damage]
+    head = struct.pack(f"<{width}I", *lengths, len(bad))
+    forged = head + payload[4 * width : -last - 1] + bad + payload[-1:]
+    digest = block.digest
+    assert _peak_bytes(_forged(codec, len(raw), digest, forged), digest, len(raw)) < 4 << 20
+    assert bytes(decode(block.value, digest, len(raw))) == raw
+
+
+@pytest.mark.parametrize("make", [_f16, _bf16, _f32])
+def test_what_was_encoded_or_decoded_before_stays_as_it_is(make: Callable[[int], bytes]) -> None:
+    """Scratch is used again by the next block of a thread: nothing given out may lie in it."""
+    raws = [make(200_000), make(400_000)[200_000:] + b"xyz"]
+    blocks = [encode(raw, generation=0) for raw in raws]
+    decoded = [
+        decode(block.value, block.digest, len(raw)) for block, raw in zip(blocks, raws, strict=True)
+    ]
+    assert [bytes(raw) for raw in decoded] == raws
+    for block, raw in zip(blocks, raws, strict=True):
+        assert bytes(decode(block.value, block.digest, len(raw))) == raw
+
+
+@pytest.mark.parametrize(("make", "codec"), [(_f16, 4), (_bf16, 2), (_f32, 3)])
+def test_blocks_beyond_a_threads_scratch_come_back_in_bounded_memory(
+    make: Callable[[int], bytes], codec: int
+) -> None:
+    raw = make(6 << 20) + b"x"
+    tracemalloc.start()
+    try:
+        block = encode(raw, generation=0)
+        encoding = tracemalloc.get_traced_memory()[1]
+        tracemalloc.reset_peak()
+        before = tracemalloc.get_traced_memory()[0]
+        decoded = decode(block.value, block.digest, len(raw))
+        decoding = tracemalloc.get_traced_memory()[1] - before
+    finally:
+        tracemalloc.stop()
+    assert block.value[5] == codec
+    assert bytes(decoded) == raw
+    assert encoding < 5 * len(raw)
+    assert decoding < 3.6 * len(raw)
+
+
+def test_threads_encode_and_decode_at_once_and_damage_of_one_is_not_of_another() -> None:
+    raws = [make(120_000 + 7 * n) for make in (_f16, _bf16, _f32) for n in range(4)]
+    expected = [bytes(encode(raw, generation=3).value) for raw in raws]
+    together = threading.Barrier(8)
+
+    def work(seed: int) -> None:
+        chance = random.Random(seed)
+        together.wait(30)
+        for _ in range(40):
+            index = chance.randrange(len(raws))
+            raw, value = raws[index], expected[index]
+            block = encode(raw, generation=3)
+            assert bytes(block.value) == value
+            assert bytes(decode(value, block.digest, len(raw))) == raw
+            at = chance.randrange(HEADER_BYTES, len(value))
+            bad = _sealed(value[:at] + bytes([value[at] ^ 0x55]) + value[at + 1 :])
+            with pytest.raises(BlockDamaged):
+                decode(bad, block.digest, len(raw))
+
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(work, range(8)))
 
 
 def _peak_bytes(value: bytes, digest: bytes, raw_bytes: int) -> int:
@@ -419,7 +621,7 @@ def test_planes_of_another_element_width_are_refused() -> None:
     block = encode(raw, generation=0)
     assert block.value[5] == 3
     value = bytearray(block.value)
-    for codec in (0, 1, 2):
+    for codec in (0, 1, 2, 4):
         value[5] = codec
         _refused(_sealed(bytes(value)), block)
 

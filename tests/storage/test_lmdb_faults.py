@@ -216,3 +216,32 @@ def test_a_broken_store_is_never_taken_for_a_full_disk(
     monkeypatch.setattr(store, "_large", _Failing(store._large, error("broken")))
     with pytest.raises(WriterFailed):
         store.put([_block(100_000)], 0)
+
+
+_LOCKING = """
+import fcntl, pathlib, sys
+files = [open(path, "r+b") for path in pathlib.Path(sys.argv[1]).glob("*/lock.mdb")]
+for file in files:
+    fcntl.lockf(file, fcntl.LOCK_EX, 1, int(sys.argv[2]))
+print(len(files), flush=True)
+sys.stdin.read()
+"""
+
+
+def test_a_process_of_another_container_with_our_number_is_named(tmp_path: Path) -> None:
+    """Both would be one reader to LMDB, which takes a lock at the place of its number."""
+    LmdbBlocks(tmp_path).close()
+    holder = subprocess.Popen(
+        [sys.executable, "-c", _LOCKING, str(tmp_path), str(os.getpid())],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert holder.stdout is not None
+    assert holder.stdout.readline() == "2\n"
+    try:
+        with pytest.raises(StoreUnusable, match="run the command inside that container"):
+            LmdbBlocks(tmp_path)
+    finally:
+        holder.communicate()
+    LmdbBlocks(tmp_path).close()

@@ -60,7 +60,7 @@ def _own(connection: Connection, number: int, blocks: list[int], limits: Limits)
         state=row.id,
         namespace_id=row.namespace_id,
         ordinal=0,
-        first_seq=0,
+        seqs=range(len(blocks)),
         blocks=[_block(n) for n in blocks],
         limits=limits,
     )
@@ -113,7 +113,7 @@ def test_counts_agree_with_a_recount_after_anything(
             states.drop(connection, row, cause=None)
         ownership.forget(connection, [row_ for row_, _ in ownership.unowned(connection, 100)])
         assert totals.stored_bytes(connection) == 0
-        assert all(n.stored_bytes == 0 for n in namespaces.page(connection, None, 10))
+        assert all(n.stored_bytes == 0 for n in namespaces.page(connection, None, 10, None))
     database.close()
 
 
@@ -129,13 +129,17 @@ def test_what_breaks_a_limit_is_refused_with_how_much_must_go(
         database.write(durable=False) as connection,
     ):
         _own(connection, 1, [0, 1], Limits(10_000, 1 << 40))
-    assert (caught.value.namespace_id, caught.value.need_bytes) == (None, 100 + 12_288 - 10_000)
+    assert (caught.value.scope, caught.value.unit, caught.value.need) == (
+        None,
+        "bytes",
+        100 + 12_288 - 10_000,
+    )
     with (
         pytest.raises(OverLimit) as caught,
         database.write(durable=False) as connection,
     ):
         _own(connection, 1, [0], Limits(1 << 40, 1 << 40, namespace_bytes=4000))
-    assert caught.value.namespace_id == 1
+    assert caught.value.scope == 1
     with database.read() as connection:
         assert totals.stored_bytes(connection) == before
         assert of_metadata(connection) == []
@@ -151,7 +155,7 @@ def test_a_block_shared_by_namespaces_counts_once_in_each_and_once_in_the_store(
             recordings.admit(connection, _new(name, number), "me", 0)
             _own(connection, number, [0, 0, 1], UNLIMITED)
         assert totals.stored_bytes(connection) == 4096 + 8192 + 300
-        held = {n.name: n.stored_bytes for n in namespaces.page(connection, None, 10)}
+        held = {n.name: n.stored_bytes for n in namespaces.page(connection, None, 10, None)}
         assert held == {"a": 12_288 + 200, "b": 12_288 + 100}
     database.close()
 
@@ -239,7 +243,7 @@ class Owners(RuleBasedStateMachine):
             state=row.id,
             namespace_id=row.namespace_id,
             ordinal=ordinal,
-            first_seq=len(self.owned[number].get(ordinal, [])),
+            seqs=range(first := len(self.owned[number].get(ordinal, [])), first + len(run)),
             blocks=[_block(n) for n in run],
             limits=limits,
         )
@@ -277,8 +281,8 @@ class Owners(RuleBasedStateMachine):
             before = _dump(connection)
         with pytest.raises(OverLimit) as caught, self.database.write(durable=False) as connection:
             self.take(connection, number, 0, run, limits)
-        assert (caught.value.need_bytes, caught.value.need_entries) == (short_by, 0)
-        assert (caught.value.namespace_id is not None) is of_space
+        assert (caught.value.need, caught.value.unit) == (short_by, "bytes")
+        assert (caught.value.scope is not None) is of_space
         with self.database.read() as connection:
             assert _dump(connection) == before
 
@@ -341,7 +345,7 @@ class Owners(RuleBasedStateMachine):
                 int.from_bytes(digest, "little"): (owners, size) for digest, owners, size in rows
             } == {number: (refs[number], _block(number)[2]) for number in self.known}
             assert totals.stored_bytes(connection) == self.store_bytes()
-            for row in namespaces.page(connection, None, 10):
+            for row in namespaces.page(connection, None, 10, None):
                 assert row.stored_bytes == self.space_bytes(row.name)
             everything = [_block(number)[0] for number in range(8)]
             assert ownership.known(connection, everything) == {
@@ -408,7 +412,7 @@ def test_a_limit_may_be_reached_exactly(fresh: Callable[[], Database]) -> None:
         assert totals.stored_bytes(connection) == 12_388
         with pytest.raises(OverLimit) as caught:
             ownership.check_room(connection, 1, Limits(12_388, 9), new_bytes=1)
-        assert caught.value.need_bytes == 1
+        assert caught.value.need == 1
         ownership.check_room(connection, 1, Limits(12_388, 9, namespace_bytes=12_388))
     database.close()
 
@@ -465,7 +469,7 @@ def test_a_block_keeps_the_size_it_was_first_stored_with(fresh: Callable[[], Dat
             state=_state(connection, 2),
             namespace_id=2,
             ordinal=0,
-            first_seq=0,
+            seqs=[0],
             blocks=[(digest, raw_bytes, 99 * stored_bytes)],
             limits=UNLIMITED,
         )

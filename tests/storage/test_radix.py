@@ -387,7 +387,7 @@ class Life(RuleBasedStateMachine):
     @invariant()
     def the_tree_is_sound_and_no_larger_than_needed(self) -> None:
         with self.database.snapshot() as connection:
-            for row in namespaces.page(connection, None, 10):
+            for row in namespaces.page(connection, None, 10, None):
                 assert radix.check(connection, row.id) == []
                 held = {tokens for of, tokens, _ in self.held if of == row.name}
                 nodes = radix.listing(connection, row.id, 10_000)
