@@ -7,12 +7,13 @@ import os
 import signal
 import socket
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from enum import Enum, auto
 from functools import partial
 from ipaddress import ip_address
 from pathlib import Path
 from threading import Event
+from types import FrameType
 from typing import Any, Final
 
 import structlog
@@ -146,6 +147,16 @@ def _serve_on(listener: socket.socket, options: dict[str, Any], folder: DataFold
             return
 
 
+class _Server(uvicorn.Server):
+    """uvicorn's, which tells an end that a signal asked for from one that the app did."""
+
+    told_to_end = False
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        self.told_to_end = True
+        super().handle_exit(sig, frame)
+
+
 def _with_one_app(listener: socket.socket, options: dict[str, Any]) -> _Next:
     following = _Next.END
 
@@ -158,14 +169,13 @@ def _with_one_app(listener: socket.socket, options: dict[str, Any]) -> _Next:
         following, server.should_exit = _Next.COMPACT, True
         return True
 
-    server = uvicorn.Server(uvicorn.Config(partial(create_app, renew, compact), **options))
-    try:
+    server = _Server(uvicorn.Config(partial(create_app, renew, compact), **options))
+    # uvicorn raises what ended it once more; whether that arrives here is asyncio's matter.
+    with suppress(KeyboardInterrupt):
         server.run(sockets=[listener.dup()])
-    except KeyboardInterrupt:
-        following = _Next.END  # uvicorn raises what ended it once more
     if not server.started:
         raise SystemExit(_STARTUP_FAILURE)
-    return following
+    return _Next.END if server.told_to_end else following
 
 
 def _with_workers(listener: socket.socket, options: dict[str, Any]) -> _Next:

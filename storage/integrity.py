@@ -246,12 +246,14 @@ def _bad(
     connection: Connection, rows: dict[bytes, tuple[int, int]], blocks: LmdbBlocks
 ) -> Iterator[str]:
     # A recording owns its blocks before they are written (`storage/store.py`, step 2): one that was
-    # cut off lacks some until the next start drops it.
+    # cut off lacks some until the next start drops it. What it has is whole all the same.
     owned = [BlockRef(digest, raw) for digest, (raw, refs) in rows.items() if refs > 0]
     for start in range(0, len(owned), 64):
         part_of = owned[start : start + 64]
         for ref, at in zip(part_of, blocks.held(part_of), strict=True):
-            if at is not Held.INTACT and not _being_recorded(connection, ref.digest):
+            if at is Held.DAMAGED or (
+                at is Held.ABSENT and not _being_recorded(connection, ref.digest)
+            ):
                 yield f"block {ref.digest.hex()} is {at.name.lower()}"
 
 

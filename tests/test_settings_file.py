@@ -127,8 +127,9 @@ def _served(data: Path, path: Path, **settings: str) -> Iterator[subprocess.Pope
         stderr=subprocess.DEVNULL,
     )
     try:
-        until = time.monotonic() + 30
-        while time.monotonic() < until and process.poll() is None:
+        until = time.monotonic() + 90
+        while process.poll() is None:
+            assert time.monotonic() < until
             try:
                 if _get(path).status_code == 200:
                     break

@@ -162,7 +162,7 @@ def test_ctrl_c_leaves_the_job_running_and_says_so(
     fill(operator)
     process = subprocess.Popen(
         [
-            *(sys.executable, "-m", "app", "verify", "--rate", "50KiB"),
+            *(sys.executable, "-m", "app", "verify", "--rate", "5KiB"),
             *("--url", server.url),
         ],
         cwd=_ROOT,

@@ -9,6 +9,8 @@ import pytest
 from tests.model.payloads import Payload, make, shortened, tokens_of
 from tests.support import native
 from tests.support.client import Client, code, prefix, state_header
+from tests.support.damage import checked, flip_block, lose_value
+from tests.support.server import Server
 
 PATH = "/admin/v1/states"
 
@@ -153,3 +155,15 @@ def test_after_a_quarantine_the_next_best_dense_state_is_cut(client: Client) -> 
     assert answer.content == shortened(payload, kept)[0]
     assert _usable(client, query) == (state_id, kept)
     assert _usable(client, long) == (state_id, kept)
+
+
+def test_the_check_names_damage_in_what_is_being_recorded(server: Server, client: Client) -> None:
+    """It passed over whatever only a recording owned, of which some may not be written yet."""
+    raw = make("plain", (1,), 0).body
+    state_id = client.admit("ns", [1], "full_state", {"full": len(raw)}).json()["state_id"]
+    assert client.upload(state_id, "full", raw).status_code == 200
+    assert checked(server.data) == []
+    flip_block(server.data, raw)
+    assert checked(server.data) == [f"block {native.digest(raw).hex()} is damaged"]
+    lose_value(server.data, native.digest(raw))
+    assert checked(server.data) == []
