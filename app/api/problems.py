@@ -122,7 +122,7 @@ CODES: Final[dict[str, ProblemKind]] = {
     "busy": ProblemKind(503, "The store is busy"),
     "stopped": ProblemKind(503, "The writer has stopped"),
     "low_space": ProblemKind(507, "The free-disk reserve has been reached"),
-    "unreadable": ProblemKind(503, "The metadata cannot be read at this moment"),
+    "unreadable": ProblemKind(503, "The store cannot be read at this moment"),
     # ours
     "quarantine_failed": ProblemKind(503, "A damaged state could not be taken out of service"),
     "store_damaged": ProblemKind(503, "The store's metadata is damaged"),

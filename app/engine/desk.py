@@ -85,6 +85,8 @@ class Desk:
         degraded = []
         if self._writer.failed is not None:
             degraded.append(f"writer stopped: {self._writer.failed}")
+        elif self._store.failed:  # what leases, evictions or housekeeping wrote
+            degraded.append("writer stopped: a small write failed")
         free = self._store.folder.free_bytes()
         if free < self._policy.now().free_disk_reserve_bytes:
             degraded.append("free disk is below the reserve: recording is refused")

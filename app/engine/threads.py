@@ -57,7 +57,7 @@ def trouble(error: StorageError) -> EngineError | StorageError:
     if isinstance(error, Busy):
         return Unavailable("busy", "the write lock of the store was not free in time", 1)
     if isinstance(error, Unreadable):
-        return Unavailable("unreadable", "the metadata cannot be read at this moment", 5)
+        return Unavailable("unreadable", "the store cannot be read at this moment", 5)
     if isinstance(error, StoreDamaged):
         return Unavailable("store_damaged", DAMAGED, 30)
     return error

@@ -83,7 +83,7 @@ class BlockWriter:
     @property
     def stopped(self) -> bool:
         """Whether nothing can be written any more."""
-        return self._closed or self.failed is not None or self._store.db.failed
+        return self._closed or self.failed is not None or self._store.failed
 
     @property
     def queued(self) -> int:
@@ -161,7 +161,7 @@ class BlockWriter:
         return jobs
 
     def _work(self, jobs: list[_Job]) -> None:
-        if self.failed is not None or self._store.db.failed:
+        if self.failed is not None or self._store.failed:
             for job in jobs:
                 _settle(job, Unavailable("stopped", "the writer has stopped", 30))
             return

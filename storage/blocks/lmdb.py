@@ -3,7 +3,9 @@
 Invariants (FACTS 3.C, E1, E3b): a value of 64 KiB or more never shares an environment with smaller
 ones; no view of the map leaves a read transaction; a read transaction does no waiting; after a failed
 sync, or a write that failed for another reason than a full disk, nothing is written any more. A tree
-that LMDB finds broken is damage of the blocks behind it, never their absence.
+that LMDB finds broken is damage of the blocks behind it, never their absence. An environment that LMDB gives
+up, because a meta page could not be written, is opened anew before it is next used: what was committed before
+goes on being read, disk or no disk.
 
 Durability: commits flush their data but not the last meta page (metasync off); `barrier` flushes that
 too. The map is address space reserved once; what may be stored is decided elsewhere.
@@ -33,6 +35,7 @@ from storage.errors import (
     DiskFull,
     StoreDamaged,
     StoreUnusable,
+    Unreadable,
     WriterFailed,
 )
 from storage.failpoints import failpoint
@@ -66,18 +69,16 @@ class LmdbBlocks:
         self._lock = threading.Lock()
         self._failed = False
         self._noted = 0  # the last commit this process told of
-        self._envs: dict[str, lmdb.Environment] = {}
-        with ExitStack() as undo:
+        self._readonly = readonly
+        self._map_bytes = map_bytes
+        # Nobody may be in a transaction while an environment is closed: its map goes with it.
+        self._turn = threading.Condition()
+        self._users = 0
+        self._dead = False
+        if not readonly:
             for name in ("large", "small"):
-                path = folder / name
-                if not readonly:
-                    _make(path)
-                self._envs[name] = _open(path, readonly=readonly, map_bytes=map_bytes)
-                undo.callback(self._envs[name].close)
-            self._large, self._small = self._envs["large"], self._envs["small"]
-            with _usable(folder / "small"):
-                self._meta = self._small.open_db(b"meta", create=not readonly)
-            undo.pop_all()
+                _make(folder / name)
+        self._open_all()
 
     # ---- writing ---------------------------------------------------------------------------
 
@@ -203,7 +204,8 @@ class LmdbBlocks:
         Raises:
             StoreUnusable: a tree is broken, so that nobody can tell which keys there are.
         """
-        parts = [self._keys(env, after, limit) for env in (self._large, self._small)]
+        with self._using():
+            parts = [self._keys(env, after, limit) for env in (self._large, self._small)]
         return list(islice(_distinct(merge(*parts)), limit))
 
     def acked_commit(self) -> int:
@@ -212,7 +214,11 @@ class LmdbBlocks:
         Raises:
             StoreDamaged: it cannot be read.
         """
-        with _usable(self._folder / "small"), self._small.begin(db=self._meta) as txn:
+        with (
+            self._using(),
+            _usable(self._folder / "small"),
+            self._small.begin(db=self._meta) as txn,
+        ):
             found = int.from_bytes(txn.get(_ACKED) or b"", "little")
         if found > _MOST_COMMITS:
             raise StoreDamaged(f"the number of commits in {self._folder / 'small'} is none")
@@ -229,7 +235,8 @@ class LmdbBlocks:
 
     def environments(self) -> list[EnvironmentStats]:
         """Figures of each environment."""
-        return [self._figures(name, env) for name, env in self._envs.items()]
+        with self._using():
+            return [self._figures(name, env) for name, env in self._envs.items()]
 
     @property
     def failed(self) -> bool:
@@ -250,7 +257,8 @@ class LmdbBlocks:
 
     def reader_check(self) -> int:
         """Clear reader slots of dead processes; returns how many."""
-        return sum(env.reader_check() for env in self._envs.values())
+        with self._using():
+            return sum(env.reader_check() for env in self._envs.values())
 
     def close(self) -> None:
         """Let go of the files."""
@@ -258,6 +266,58 @@ class LmdbBlocks:
             env.close()
 
     # ---- within ----------------------------------------------------------------------------
+
+    def _open_all(self) -> None:
+        with ExitStack() as undo:
+            envs = {}
+            for name in ("large", "small"):
+                envs[name] = _open(
+                    self._folder / name, readonly=self._readonly, map_bytes=self._map_bytes
+                )
+                undo.callback(envs[name].close)
+            with _usable(self._folder / "small"):
+                meta = envs["small"].open_db(b"meta", create=not self._readonly)
+            undo.pop_all()
+        self._envs, self._meta = envs, meta
+        self._large, self._small = envs["large"], envs["small"]
+
+    @contextmanager
+    def _using(self) -> Iterator[None]:
+        """Around every use of an environment, never one within another; opens anew what is dead."""
+        with self._turn:
+            while self._dead:
+                if self._users:
+                    self._turn.wait()
+                else:
+                    self._revive()
+            self._users += 1
+        try:
+            yield
+        finally:
+            with self._turn:
+                self._users -= 1
+                if not self._users:
+                    self._turn.notify_all()
+
+    def _revive(self) -> None:
+        # Opening writes nothing: LMDB goes by the meta page of the last commit that it wrote whole.
+        self.close()
+        try:
+            self._open_all()
+        except StoreDamaged:
+            raise
+        except StoreUnusable as error:
+            raise Unreadable("the block store cannot be opened anew at this moment") from error
+        self._dead = False
+
+    def _given_up(self) -> bool:
+        """Whether LMDB refuses everything since a meta page could not be written."""
+        try:
+            for env in self._envs.values():
+                env.begin().abort()
+        except lmdb.PanicError:
+            return True
+        return False
 
     def _figures(self, name: str, env: lmdb.Environment) -> EnvironmentStats:
         stat, info = env.stat(), env.info()
@@ -287,10 +347,7 @@ class LmdbBlocks:
 
     @contextmanager
     def _reading(self) -> Iterator[Callable[[BlockRef], memoryview | None]]:
-        with (
-            self._large.begin(buffers=True) as large,
-            self._small.begin(buffers=True) as small,
-        ):
+        with self._using(), _begun(self._large) as large, _begun(self._small) as small:
 
             def get(ref: BlockRef) -> memoryview | None:
                 # A short block is found without asking the tree of the large ones, broken or not.
@@ -308,15 +365,20 @@ class LmdbBlocks:
         with self._lock:
             if self._failed:
                 raise WriterFailed("an earlier write failed")
-            try:
-                yield
-            except lmdb.MapFullError as error:
-                raise DiskFull("the block store's map is full") from error
-            except (lmdb.Error, OSError) as error:
-                if self._is_full(error, size):
-                    raise DiskFull("the device is full") from error
-                self._failed = True
-                raise WriterFailed("LMDB could not write") from error
+            with self._using():
+                try:
+                    yield
+                except lmdb.MapFullError as error:
+                    raise DiskFull("the block store's map is full") from error
+                except (lmdb.Error, OSError) as error:
+                    full = self._is_full(error, size)
+                    self._failed = not full
+                    # Its data had been synced by then. Who writes next opens the store by what the page
+                    # says now, so nothing is built on what it did not take.
+                    self._dead = self._given_up()
+                    if full:
+                        raise DiskFull("the device is full") from error
+                    raise WriterFailed("LMDB could not write") from error
 
     def _is_full(self, error: Exception, size: int) -> bool:
         if isinstance(error, lmdb.DiskError) or getattr(error, "errno", None) == errno.ENOSPC:
@@ -386,6 +448,13 @@ def _open(path: Path, *, readonly: bool, map_bytes: int) -> lmdb.Environment:
             max_dbs=1,
             max_spare_txns=16,
         )
+
+
+def _begun(env: lmdb.Environment) -> lmdb.Transaction[memoryview]:
+    try:
+        return env.begin(buffers=True)
+    except lmdb.Error as error:
+        raise Unreadable("LMDB begins no transaction at this moment") from error
 
 
 @contextmanager

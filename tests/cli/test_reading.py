@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler
@@ -44,6 +45,12 @@ def held(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Held]:
         client.lookup("ns", [1, 2], acquire=True)
         answer = client.post(f"/admin/v1/states/{ids[3]}/quarantine", json={"reason": "a doubt"})
         assert answer.status_code == 200, answer.text
+        until = time.monotonic() + 60
+        while not client.get(f"/admin/v1/states/{ids[1]}").json()[
+            "hits"
+        ]:  # written some time later
+            assert time.monotonic() < until
+            time.sleep(0.05)
     yield Held(server, ids)
     server.stop()
 

@@ -189,7 +189,7 @@ def pin(session: Session, state: Held, *, ttl_s: int | None, by_tenant: bool) ->
         f"/admin/v1/states/{state.state_id}/pin", json={"ttl_s": ttl_s, "reason": "test"}
     )
     others = sum(s.logical_bytes for s in world.pinned() if s is not state)
-    if state.status != "live":
+    if state.status != "live" or not state.attached:
         refused(answer, 409, "state_not_live")
     elif others + state.logical_bytes > min(
         session.budget_bytes,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 import subprocess
@@ -17,6 +18,7 @@ from storage.blocks.codec import HEADER_BYTES, EncodedBlock, encode
 from storage.blocks.lmdb import LARGE_VALUE_BYTES, LmdbBlocks
 from storage.blocks.store import BlockRef, Held
 from storage.errors import BlockDamaged, StoreUnusable, WriterFailed
+from tests.support.disk.shim import Shim
 
 
 @pytest.fixture
@@ -173,6 +175,68 @@ def test_a_full_disk_refuses_the_write_and_the_store_goes_on(tmp_path: Path) -> 
         "7 2",
         "7 1",
     ]
+
+
+_LOSING_A_WRITE = """
+import os, sys
+from pathlib import Path
+from storage.blocks.codec import encode
+from storage.blocks.lmdb import LmdbBlocks
+from storage.blocks.store import BlockRef, Held
+from storage.errors import DiskFull, WriterFailed
+from tests.support.disk.shim import WRITE, Shim
+
+folder, error = Path(sys.argv[1]), int(sys.argv[2])
+shim = Shim(folder)
+sizes = (100_000, 10)
+refs = lambda blocks: [BlockRef(b.digest, b.raw_bytes) for b in blocks]
+kept = [encode(os.urandom(size), generation=0) for size in sizes]
+store = LmdbBlocks(folder)
+store.put(kept, 1)
+k, failed = 0, 1
+while failed:
+    blocks = [encode(os.urandom(size), generation=0) for size in sizes]
+    shim.fail(WRITE, error, skip=k, times=1)
+    said = "written"
+    try:
+        store.put(blocks, 2 + k)
+    except (DiskFull, WriterFailed) as told:
+        said = type(told).__name__
+    failed = shim.failed()
+    shim.heal()
+    assert store.held(refs(kept)) == [Held.INTACT] * 2
+    assert len(store.read(refs(kept))) == 2
+    assert store.stats().blocks >= 2
+    print(said)
+    if said == "WriterFailed":
+        store.close()
+        store = LmdbBlocks(folder)
+    store.put(blocks, 2 + k)
+    store.barrier()
+    kept = blocks
+    assert store.held(refs(kept)) == [Held.INTACT] * 2
+    k += 1
+"""
+
+
+@pytest.mark.parametrize("error", [errno.ENOSPC, errno.EIO])
+def test_what_was_written_is_read_whichever_write_fails(tmp_path: Path, error: int) -> None:
+    """LMDB gives an environment up, for reads too, when its meta page could not be written."""
+    shim = Shim(tmp_path / "blocks")
+    done = subprocess.run(
+        [sys.executable, "-c", _LOSING_A_WRITE, str(tmp_path / "blocks"), str(error)],
+        env={**os.environ, **shim.environment},
+        capture_output=True,
+        text=True,
+        cwd=Path(__file__).parents[2],
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    said = done.stdout.split()
+    refused = "DiskFull" if error == errno.ENOSPC else "WriterFailed"
+    # Two environments, each with the pages of a commit and a meta page at least.
+    assert said == [refused] * (len(said) - 1) + ["written"]
+    assert len(said) > 4
 
 
 class _Failing:

