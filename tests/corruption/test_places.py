@@ -11,12 +11,12 @@ from tests.corruption.campaign import Share, campaign
 
 _SHORT = [
     Share("flip", "values", 1, 8),
-    Share("flip", "sqlite", 2, 4),
-    Share("flip", "lmdb", 2, 4),
+    Share("flip", "sqlite", 1, 8),
+    Share("flip", "lmdb", 1, 8),
     Share("zero", "sqlite", 1, 1),
     Share("zero", "lmdb", 1, 1),
     Share("zero", "values", 1, 4),
-    Share("truncate", "", 2, 1),
+    Share("truncate", "", 1, 1),
     Share("swap", "", 1, 1),
     Share("stale", "", 1, 1),
 ]

@@ -80,7 +80,7 @@ def test_a_token_of_any_scope_gets_what_the_document_says(
         server.url,
         tmp_path,
         phases=("fuzzing", "stateful"),
-        examples=4,
+        examples=3,
         seed=1,
         in_turn=list(secrets.values()),
         operator=secrets["all"],
