@@ -312,11 +312,13 @@ class LmdbBlocks:
 
     def _given_up(self) -> bool:
         """Whether LMDB refuses everything since a meta page could not be written."""
-        try:
-            for env in self._envs.values():
+        for env in self._envs.values():
+            try:
                 env.begin().abort()
-        except lmdb.PanicError:
-            return True
+            except lmdb.PanicError:
+                return True
+            except lmdb.Error:  # no reader slot, say: the write's own error is what counts
+                continue
         return False
 
     def _figures(self, name: str, env: lmdb.Environment) -> EnvironmentStats:

@@ -61,7 +61,10 @@ class EnvironmentStats:
 
 
 class BlockStore(Protocol):
-    """What the rest of storage asks of a block store. Thread-safe."""
+    """What the rest of storage asks of a block store. Thread-safe.
+
+    Whatever reads raises `Unreadable` where the store cannot be read at this moment.
+    """
 
     def put(self, blocks: Sequence[EncodedBlock], acked_commit: int) -> None:
         """Write or overwrite; durable only after `barrier`.

@@ -144,6 +144,17 @@ def test_a_disk_that_fails_stops_records_only_and_only_for_so_long(
     one.recovers()
 
 
+def test_a_small_write_that_failed_is_told(patient: Callable[..., Patient]) -> None:
+    """It stops the writer as others do; /readyz was silent."""
+    one = patient()
+    one.shim.fail(WRITE, errno.EIO)
+    one.reads()  # a lease cannot be written
+    assert one.shim.failed() > 0
+    assert any("writer stopped" in word for word in one.client.get("/readyz").json()["degraded"])
+    one.shim.heal()
+    one.recovers()
+
+
 def test_what_cannot_be_read_now_is_neither_lost_nor_damaged(
     patient: Callable[..., Patient],
 ) -> None:

@@ -6,6 +6,7 @@ import asyncio
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -253,6 +254,25 @@ def test_a_signal_while_workers_finish_means_what_it_always_does(
                 return
             assert _ended(server, job_id)["status"] == "done"
     _holds(server)
+
+
+@pytest.mark.parametrize("told", [True, False])
+def test_a_signal_ends_the_server_even_if_nothing_is_raised(
+    monkeypatch: pytest.MonkeyPatch, told: bool
+) -> None:
+    """What uvicorn raises once more did not always arrive, and the compaction began."""
+
+    def run(server: Any, **_: Any) -> None:
+        server.started = True
+        _renew, compact = server.config.app.args
+        assert compact()
+        if told:
+            server.handle_exit(signal.SIGINT, None)
+
+    monkeypatch.setattr(app.server._Server, "run", run)
+    with socket.socket() as listener:
+        following = app.server._with_one_app(listener, {"factory": True})
+    assert following is (app.server._Next.END if told else app.server._Next.COMPACT)
 
 
 def test_who_reads_the_files_is_not_taken_for_damage(start: ServerFactory) -> None:
